@@ -55,6 +55,37 @@ expect:
     assert played.status == 0, played.messages
 
 
+STACKS = [(stack, end) for stack in ("usual", "apart", "in-main") for end in ("returns", "jumps")]
+
+
+@pytest.mark.parametrize("wanted", ["", ", hits: {only: [100000]}"], ids=["stops", "passes"])
+@pytest.mark.parametrize(
+    ("stack", "end"), cover(STACKS, lambda stack, end: (stack, end) == ("in-main", "returns"))
+)
+def test_a_call_that_a_handler_interrupts_at_its_breakpoint_to_make_such_calls_is_one_hit(
+    stack: str, end: str, wanted: str, program: Program, tmp_path: Path
+) -> None:
+    """gdb forgets at a stop in the handler that the interrupted call is to go on."""
+    if end == "jumps" and wanted:
+        pytest.skip("without a stop, gdb takes a call for the one that the handler has left")
+    recipe = f"""
+program: {program("calls_from_handler", "-O0")}
+args: [{stack}, {end}]
+engine: faults
+timeout: 100s
+points:
+  - {{at: "*turn", name: before{wanted}}}
+  - {{at: "*turn", name: after, after: true{wanted}}}
+  - {{at: helps, name: helps{wanted}}}
+"""
+    played = Played(tmp_path, recipe)
+    calls, _, helped = (int(number) for number in re.findall(r"\d+", played.output))
+    hits = {point["name"]: point["hits"] for point in played.result["points"]}
+    assert hits == {"before": calls, "after": calls, "helps": helped}
+    if end == "returns":
+        assert "call-left" not in played.messages, "no call was left by an exception"
+
+
 @pytest.mark.parametrize("microseconds", cover(RATES, lambda rate: rate == 1_000))
 def test_each_request_for_memory_is_one_event_whatever_signals_come(
     microseconds: int, program: Program, tmp_path: Path

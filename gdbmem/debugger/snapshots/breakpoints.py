@@ -20,7 +20,7 @@ from gdbmem.debugger.snapshots.inlined_breakpoints import InlinedCalls, check_in
 from gdbmem.debugger.snapshots.return_breakpoints import Returns
 from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
-from gdbmem.debugger.stopping.stops import RepeatedHits
+from gdbmem.debugger.stopping.stops import RepeatedHits, keep_postponed_steps
 from gdbmem.debugger.terminal import symbol_at
 from gdbmem.errors import GdbmemError, UsageError, internal_error
 from gdbmem.linux.elf.objects import chosen_code, images
@@ -59,6 +59,7 @@ def _act(action: HitAction, hit: int) -> bool:
         return action(hit)
     if not _waiting and action.in_passing(hit):  # otherwise another point stops the program here
         return False
+    keep_postponed_steps()
     _waiting.append(lambda: action(hit))
     return True
 

@@ -295,7 +295,7 @@ class InlinedCalls:
         calls = passage.calls
         shared = _shared(here, calls)
         begun = len(calls) - passage.fresh
-        if shared > begun and not is_step_postponed():
+        if shared > begun and not is_step_postponed(self):
             # The function around it, or part of that, was left by an exception or longjmp, and called again.
             self._leave(here.calls[begun:])
             del here.calls[begun:]

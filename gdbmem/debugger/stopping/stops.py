@@ -78,6 +78,10 @@ def signal_here() -> str | None:
 # signal arrives instead, gdb sets a "high-priority step resume" breakpoint at the same address and lets the handler
 # run. When it has returned, the thread reaches both breakpoints. gdb doesn't report that as a hit of a user's
 # breakpoint, but calls `stop` methods again.
+#
+# A stop in the handler makes gdb delete its breakpoint, so the step is noted before that, with the registers that
+# the thread will have when the handler returns. If it never returns (longjmp), a later call may begin at the same
+# stack address, but with other registers: at least those that longjmp has used.
 
 
 # gdb numbers its own temporary breakpoints 0, and their locations 0.1. Before gdb 13 both are in one row.
@@ -86,9 +90,11 @@ _RESUME = re.compile(r" +high-priority step resume .*?\b0x([0-9a-f]+)", re.DOTAL
 _FRAME = re.compile(r"\bstop only in stack frame at 0x([0-9a-f]+)")
 _BASE = re.compile(r"\bframe at 0x([0-9a-f]+)")
 
+_MOST_STACKS = 8  # of handlers that interrupt each other, or of calls of one function within another
+_MOST_KEPT = 8  # steps of one thread
+_MOST_FRAMES = 64  # from the newest one to that which a handler has interrupted
 
-_DEEPEST_BYTES = 8 << 20  # of a stack
-_MOST_HANDLERS = 8  # that interrupt each other
+Thread = tuple[int, int, int]
 
 
 class PostponedStep(NamedTuple):
@@ -108,8 +114,69 @@ def postponed_steps(text: str) -> list[PostponedStep]:
     return found
 
 
-class _Pending(NamedTuple):
-    # A hit that may not have been passed yet.
+def _listed() -> str:
+    return str(gdb.execute("maint info breakpoints 0", to_string=True))
+
+
+class _KeptStep:
+    """A postponed step that gdb forgets."""
+
+    def __init__(self, registers: list[int]) -> None:
+        self.registers = registers
+        self.told: set[int] = set()  # who has asked for it where the thread may have resumed
+
+
+_kept: dict[Thread, dict[tuple[int, int], _KeptStep]] = {}  # by instruction and stack pointer
+
+
+def keep_postponed_steps() -> None:
+    """Note the selected thread's postponed steps: called where a breakpoint is about to stop the program."""
+    addresses = {step.address for step in postponed_steps(_listed())}
+    if not addresses:
+        return
+    kept = _kept.setdefault(gdb.selected_thread().ptid, {})
+    frame = gdb.newest_frame()
+    with contextlib.suppress(gdb.error):  # of a stack that gdb can't read
+        for _ in range(_MOST_FRAMES):
+            older = frame.older()
+            if older is None:
+                return
+            if frame.type() == gdb.SIGTRAMP_FRAME and older.pc() in addresses:
+                kept[int(older.pc()), int(older.read_register("sp"))] = _KeptStep(_registers(older))
+                while len(kept) > _MOST_KEPT:
+                    del kept[next(iter(kept))]
+            frame = older
+
+
+def _registers(frame: gdb.Frame) -> list[int]:
+    """Return those of *frame* that hold an integer or an address; none if this gdb can't list them."""
+    architecture = frame.architecture()
+    if not hasattr(architecture, "registers"):
+        return []
+    values = [frame.read_register(str(one)) for one in architecture.registers("general")]
+    pointer = frame.read_register("sp").type.sizeof
+    kinds = (gdb.TYPE_CODE_INT, gdb.TYPE_CODE_PTR)
+    return [
+        int(value)
+        for value in values
+        if value.type.code in kinds and value.type.sizeof == pointer and not value.is_optimized_out
+    ]
+
+
+def _is_kept(asker: object) -> bool:
+    """Return whether the selected thread resumes a step that gdb has forgotten; each *asker* is told once."""
+    kept = _kept.get(gdb.selected_thread().ptid)
+    if not kept:
+        return False
+    frame = gdb.newest_frame()
+    step = kept.get((int(frame.pc()), int(frame.read_register("sp"))))
+    if step is None or id(asker) in step.told:
+        return False
+    step.told.add(id(asker))
+    return step.registers == _registers(frame)
+
+
+class _Hit(NamedTuple):
     stack: int  # the stack pointer
     state: object  # whatever else a repeated hit has in common with it
 
@@ -120,32 +187,32 @@ class RepeatedHits:
     def __init__(self, handles_signals: Callable[[], bool] = lambda: True) -> None:
         """*handles_signals* returns whether the program has signal handlers; they may pass the breakpoint, too."""
         self._handles_signals = handles_signals
-        self._last: dict[tuple[int, int, int], _Pending] = {}  # by thread
-        self._pending: dict[tuple[int, int, int], list[_Pending]] = {}  # by thread, the newest last
-        self._repeated: Optional[tuple[_Pending, str]] = None  # one, and gdb's list at it
+        self._last: dict[Thread, _Hit] = {}
+        # The state of the last hit at each of the last stack addresses, the newest last. Those above a hit may still be
+        # pending: a signal handler's own stack can be anywhere, even in a variable of `main`.
+        self._states: dict[Thread, dict[int, object]] = {}
+        self._repeated: Optional[tuple[_Hit, str]] = None  # one, and gdb's list at it
 
     def is_repeated(self, stack: Optional[int] = None, state: object = None) -> bool:
         """Return whether the selected thread, which is at the breakpoint, has been there without passing it.
 
         *stack* is its stack pointer, if the caller knows it. A hit with another *state* is another one.
         """
-        hit = _Pending(int(gdb.parse_and_eval("$sp")) if stack is None else stack, state)
+        hit = _Hit(int(gdb.parse_and_eval("$sp")) if stack is None else stack, state)
         thread = gdb.selected_thread().ptid
         before, self._last[thread] = self._last.get(thread), hit
-        is_first = before is None
-        pending = self._pending.setdefault(thread, [])
-        # Only a signal handler, on this stack or its own, can come here before an earlier hit is passed.
-        while pending and pending[-1].stack < hit.stack < pending[-1].stack + _DEEPEST_BYTES:
-            pending.pop()
-        if hit in pending:
-            del pending[pending.index(hit) + 1 :]
-        else:
-            pending[:] = [*[one for one in pending if one.stack != hit.stack][-_MOST_HANDLERS:], hit]
-            if not is_first:
-                return False
+        states = self._states.setdefault(thread, {})
+        is_known = hit.stack in states and states.pop(hit.stack) == state
+        states[hit.stack] = state
+        if len(states) > _MOST_STACKS:
+            del states[next(iter(states))]
+        if _is_kept(self):
+            return True
+        if before is not None and not is_known:
+            return False
         if before not in (None, hit) and not self._handles_signals():
             return False  # it has gone on since
-        listed = str(gdb.execute("maint info breakpoints 0", to_string=True))
+        listed = _listed()
         if self._repeated == (hit, listed):  # in a storm of signals the program gets on only if this is quick
             return True
         if any(map(_is_here, postponed_steps(listed))):
@@ -154,10 +221,12 @@ class RepeatedHits:
         return False
 
 
-def is_step_postponed() -> bool:
-    """Return whether the selected thread's step over the breakpoint here was postponed by a signal handler."""
-    listed = str(gdb.execute("maint info breakpoints 0", to_string=True))
-    return any(map(_is_here, postponed_steps(listed)))
+def is_step_postponed(asker: object) -> bool:
+    """Return whether the selected thread's step over the breakpoint here was postponed by a signal handler.
+
+    An *asker* is told once of a step that gdb has forgotten.
+    """
+    return _is_kept(asker) or any(map(_is_here, postponed_steps(_listed())))
 
 
 def _is_here(step: PostponedStep) -> bool:

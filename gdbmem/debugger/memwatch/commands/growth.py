@@ -32,7 +32,7 @@ from gdbmem.debugger.program import (
 )
 from gdbmem.debugger.python.call_paths import PythonPaths, with_python
 from gdbmem.debugger.stopping.interrupting import without_announcement
-from gdbmem.debugger.stopping.stops import RepeatedHits
+from gdbmem.debugger.stopping.stops import RepeatedHits, keep_postponed_steps
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.resident import ProcessMemory
@@ -105,6 +105,8 @@ class RequestLog:
             self._are_postponed = True
             return False
         self.event(call)
+        if self._are_postponed:
+            keep_postponed_steps()
         return self._are_postponed
 
     def event(self, call: MemoryCall) -> None:

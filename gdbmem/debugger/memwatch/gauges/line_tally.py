@@ -83,7 +83,12 @@ class LineTally:
         thread = self._thread()
         stack = register("sp")
         last = thread.activations[-1] if thread.activations else None
-        if last is not None and last.stack == stack and last.line in self._at_start and is_step_postponed():
+        if (
+            last is not None
+            and last.stack == stack
+            and last.line in self._at_start
+            and is_step_postponed(self)
+        ):
             return last.back  # the same call passes a second time
         # No two live calls begin at the same stack address.
         self._drop_abandoned(thread, stack + 1)
