@@ -25,6 +25,7 @@ REQUIREMENTS = (
     Requirement("yaml", "pyyaml", "no recipes"),
     Requirement("zstandard", "zstandard", "heaptrack's files are not read"),
 )
+_DEBIAN_NAMES = {"pyyaml": "python3-yaml"}  # others are called python3-NAME there
 
 
 def problems() -> list[tuple[Requirement, str]]:
@@ -45,7 +46,11 @@ def required(module: Optional[str]) -> Optional[Requirement]:
 
 
 def pip_install(*packages: str) -> str:
-    """Return what to type so that this very Python gets *packages*."""
+    """Return what to type so that this very Python gets *packages*; Debian's own refuses pip."""
+    stdlib = Path(os.__file__).parent
+    is_distributions = sys.prefix == sys.base_prefix and (stdlib / "EXTERNALLY-MANAGED").exists()
+    if is_distributions and _family(_read()) == "debian":
+        return how_to_install(" ".join(_DEBIAN_NAMES.get(name, f"python3-{name}") for name in packages))
     return f"type: {sys.executable} -m pip install {' '.join(packages)}"
 
 

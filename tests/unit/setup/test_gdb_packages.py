@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
+import sys
 from pathlib import Path
 
 import pytest
 
+from gdbmem.setup import requirements
 from gdbmem.setup.gdb_folder import private_folder_path
 from gdbmem.setup.gdb_packages import _copy_package, exchange_folders, required, satisfies
 from gdbmem.setup.requirements import install_command
@@ -81,6 +84,20 @@ def test_each_python_has_its_own_folder(private_home: Path, monkeypatch: pytest.
 def test_the_command_to_type_is_that_of_the_distribution(os_release: str, gdb: str, libc: str) -> None:
     assert install_command("gdb", os_release=os_release) == gdb
     assert install_command("libc-symbols", os_release=os_release) == libc
+
+
+def test_a_python_that_refuses_pip_gets_the_packages_of_its_distribution(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "__file__", str(tmp_path / "os.py"))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(sys, "prefix", sys.base_prefix)
+    monkeypatch.setattr(requirements, "_read", lambda: "ID=debian\n")
+    assert requirements.pip_install("jinja2") == f"type: {sys.executable} -m pip install jinja2"
+    (tmp_path / "EXTERNALLY-MANAGED").touch()
+    assert requirements.pip_install("jinja2", "pyyaml") == "type: apt install python3-jinja2 python3-yaml"
+    monkeypatch.setattr(sys, "prefix", "/home/me/.venv")
+    assert requirements.pip_install("jinja2") == f"type: {sys.executable} -m pip install jinja2"
 
 
 def test_a_folder_that_another_install_has_filled_meanwhile_is_kept(
