@@ -10,11 +10,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from gdbmem.linux.memory.maps import parse_rollup
 from gdbmem.linux.memory.resident import ProcessMemory
+from gdbmem.linux.monitoring.cgroup import Family
+from gdbmem.linux.monitoring.children import ProcessEvents
 from gdbmem.linux.monitoring.sampling import PAGE_BYTES, Glance, ProcessFiles, ProcessGone
 from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.process import process
@@ -276,3 +280,34 @@ def test_a_process_that_has_gone_is_unknown_and_not_empty() -> None:
     memory = ProcessMemory(pid)
     assert memory.statm() is None and memory.rollup_bytes() is None and memory.parts() is None
     assert memory.present_bytes() is None and thread_count(pid) == 0
+
+
+def test_a_daemon_that_left_before_it_was_seen_is_found_in_the_programs_own_cgroup() -> None:
+    with child() as program, child() as daemon:
+        family = SimpleNamespace(members=lambda: [daemon], kernel_bytes=lambda: None, held_bytes=lambda: 0)
+        tree = Tree(lambda: {program}, events=None, family=cast(Family, family))
+        tree.look(0.0, sweep=True)
+        followed = tree.pids
+        tree.close()
+    assert followed == {program, daemon}
+
+
+@pytest.mark.parametrize("is_seen", [False, True])
+def test_a_daemon_is_followed_whose_parent_ended_between_two_reads_of_events(is_seen: bool) -> None:
+    with child() as program, child() as passing, child() as daemon:
+        reports = [(program, passing, passing), (passing, daemon, daemon)]
+
+        def drain() -> list[tuple[int, int, int]]:
+            if len(reports) == 2 and not is_seen:
+                end(passing)
+            is_due = len(reports) == 2 or passing not in tree.pids  # it was followed when it forked and ended
+            return [reports.pop(0)] if reports and is_due else []
+
+        events = cast(ProcessEvents, SimpleNamespace(drain=drain, lost=False))
+        tree = Tree(lambda: {program}, events=events, roots_are_known=True)
+        for moment in range(4):
+            tree.look(float(moment), sweep=True)
+            end(passing)
+        followed = tree.pids
+        tree.close()
+    assert followed == {program, daemon}

@@ -213,6 +213,12 @@ class Family:
             return None
         return sum(map(int, found)) if found else None
 
+    def members(self) -> list[int]:
+        """Return the processes in it; none if they can't be read."""
+        with contextlib.suppress(OSError):
+            return [int(pid) for pid in (self.folder / "cgroup.procs").read_text().split()]
+        return []
+
     def kernel_bytes(self) -> Optional[int]:
         """Return its kernel memory (pipes, sockets, page tables) that stays; None if the kernel doesn't count it."""
         try:
@@ -237,10 +243,9 @@ class Family:
         os.close(self._stat)
         if self._entry is not None:
             os.close(self._entry)
-        with contextlib.suppress(OSError):
-            for pid in (self.folder / "cgroup.procs").read_text().split():
-                with contextlib.suppress(OSError):
-                    (self._above / "cgroup.procs").write_text(pid)
+        for pid in self.members():
+            with contextlib.suppress(OSError):
+                (self._above / "cgroup.procs").write_text(str(pid))
         with contextlib.suppress(OSError):
             self.folder.rmdir()
 

@@ -182,6 +182,9 @@ class Tree:
         self._lines = SeriesLines(lines)
         self._next_find = self._next_search = self._next_sweep = 0.0
         self._must_search = events is None
+        self._gone: set[int] = (
+            set()
+        )  # ended since the last events were read, which may tell of their children
         self._started = 0  # processes, as far as they were observed
         self.glances = Glances(0.0, b"", statm_reader([]))
         self.sweeps = 0
@@ -428,8 +431,9 @@ class Tree:
                     self._processes[group].threads_started += 1
                 elif group in born:
                     born[group] += 1
-            elif parent in self._processes or parent in born:
+            elif parent in self._processes or parent in born or parent in self._gone:
                 born[pid] = 0
+        self._gone.clear()
         self.events_lost = self.events_lost or events.lost
         for pid, threads in born.items():
             if pid in self._processes:  # its pid has been reused already
@@ -437,13 +441,17 @@ class Tree:
             process = self._adopt(pid, t)
             if process is not None:
                 process.threads_started = threads
+            else:
+                self._gone.add(pid)
         return len(born)
 
     def _ask_for_children(self, t: float) -> int:
+        # A daemon may have left its parent before both were seen: only the program's own cgroup still has it.
+        members = self._family.members() if self._family is not None else []
+        started = sum(self._adopt(pid, t) is not None for pid in members)
         if not self._lists_children:
             found = [p for p in descendants(self.pids, parents()) if self._adopt(p, t)]
-            return len(found)
-        started = 0
+            return started + len(found)
         todo = list(self._processes.values())
         while todo:
             process = todo.pop()
@@ -485,6 +493,8 @@ class Tree:
 
     def _bury(self, pid: int, t: float) -> None:
         process = self._processes.pop(pid)
+        if self._events is not None:
+            self._gone.add(pid)
         process.stat = process.files.last_stat() or process.stat
         process.files.close()
         self._copied.died(pid)

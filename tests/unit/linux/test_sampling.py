@@ -184,6 +184,9 @@ def test_what_a_family_holds_belongs_to_the_midst_of_the_round_of_pss_that_it_is
     class Growing:
         held = 0
 
+        def members(self) -> list[int]:
+            return []
+
         def kernel_bytes(self) -> None:
             return None
 
