@@ -10,7 +10,7 @@ from gdbmem.formats.addresses import Binary
 from gdbmem.linux.holding.ptrace import Freeze, HeldThread, held_threads, threads_out_of_memory
 from gdbmem.linux.memory.maps import parse_maps, read_maps_text
 from gdbmem.linux.memory.process_memory import ProcMemory
-from gdbmem.linux.process.threads import thread_name
+from gdbmem.linux.process.process import thread_name
 from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.symbols.call_paths import Place
 from gdbmem.symbols.unwind_tables import UnwindTable

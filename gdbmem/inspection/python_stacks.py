@@ -15,8 +15,7 @@ from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.holding.ptrace import HeldThread
 from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.linux.memory.process_memory import CarefulMemory, absent_pages
-from gdbmem.linux.process.process import process_facts
-from gdbmem.linux.process.threads import thread_name
+from gdbmem.linux.process.process import process_facts, thread_name
 from gdbmem.model.memory import Memory
 from gdbmem.model.python import PythonStacks, PythonThread
 from gdbmem.text import plural

@@ -25,8 +25,7 @@ from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import HeldThread
 from gdbmem.linux.memory.maps import Mapping, Ranges, read_maps, read_smaps, resident_ranges
 from gdbmem.linux.memory.process_memory import PageAbsent, careful_memory, forked_from
-from gdbmem.linux.process.process import check_analysable, process_facts
-from gdbmem.linux.process.threads import thread_name
+from gdbmem.linux.process.process import check_analysable, process_facts, thread_name
 from gdbmem.model.ledger import SHARED_BY_FORK, Ledger
 from gdbmem.model.memory import Memory
 from gdbmem.text import format_size, plural, printable

@@ -92,7 +92,7 @@ class _LedgerBuilder:
             self.notices += heap.notices
         self._claim_stacks()
         self._claim_images()
-        self._claim_others()
+        self._claim_python()
         self._settle()
 
     def build(self, pause_seconds: Optional[float]) -> Ledger:
@@ -272,8 +272,10 @@ class _LedgerBuilder:
                         low, high = max(start, mapping.start), min(end, mapping.end)
                         self.division.claim(low, high, (names.FILE_DATA, ""))
 
-    def _claim_others(self) -> None:
+    def _claim_python(self) -> None:
         python = self.reading.others.python
+        if not python.arenas and not python.unread_arenas:
+            return
         live, headers = (names.PYMALLOC, names.LIVE), (names.PYMALLOC, names.HEADERS)
         for arena in python.arenas:
             for piece in arena.pieces():

@@ -255,6 +255,14 @@ def thread_ids(pid: int) -> list[int]:
         return []
 
 
+def thread_name(pid: int, tid: int) -> str:
+    """Return the name of thread *tid*, undecodable bytes as lone surrogates; "" if the thread has ended."""
+    try:
+        return Path(f"/proc/{pid}/task/{tid}/comm").read_text(errors="surrogateescape").rstrip("\n")
+    except OSError:
+        return ""
+
+
 def _fields_of(pid: int) -> dict[str, str]:
     fields = status_fields(pid)
     if fields:

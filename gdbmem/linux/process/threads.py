@@ -145,14 +145,6 @@ def has_run(pid: int, tid: int) -> bool:
     return found is None or found.faults > 0 or found.switches > _IDLE_SWITCHES
 
 
-def thread_name(pid: int, tid: int) -> str:
-    """Return the name of thread *tid*, undecodable bytes as lone surrogates; "" if the thread has ended."""
-    try:
-        return Path(f"/proc/{pid}/task/{tid}/comm").read_text(errors="surrogateescape").rstrip("\n")
-    except OSError:
-        return ""
-
-
 def thread_count(pid: int) -> int:
     """Return the number of threads of *pid*; 0 if it has ended."""
     return len(thread_ids(pid))
