@@ -22,6 +22,7 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, Optional
 
+from gdbmem.files import JsonObject
 from gdbmem.text import format_delta, format_duration, format_size, plural, printable
 
 _FOLLOW_SECONDS = 20.0  # results are followed in a thread, which the worker does not wait for
@@ -137,7 +138,7 @@ def _sentences(memory: WorkerMemory) -> list[str]:
     return [head, *lines, *(f"  {printable(notice)}" for notice in memory.notices)]
 
 
-async def explain_worker(dask_worker: Any) -> dict[str, Any]:
+async def explain_worker(dask_worker: Any) -> JsonObject:
     """Return the memory of *dask_worker*, in whose event loop this runs, for JSON; `error` if it can't be read."""
     child = await asyncio.create_subprocess_exec(
         sys.executable, "-c", _CHILD, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
@@ -157,7 +158,7 @@ async def explain_worker(dask_worker: Any) -> dict[str, Any]:
     if not said:
         text = complaint.decode(errors="replace").strip().splitlines()
         return {"error": text[-1] if text else "its child ended without an answer"}
-    found: dict[str, Any] = json.loads(said)
+    found: JsonObject = json.loads(said)
     if "error" not in found:
         found["worker"] = str(dask_worker.address)
         if [key for key, _, _ in _in_memory(dask_worker)] != [key for key, _, _ in kept]:

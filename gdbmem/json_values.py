@@ -11,6 +11,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Callable, NamedTuple, Optional, TypeVar, cast
 
+from gdbmem.files import JsonObject
 from gdbmem.text import printable
 
 # Raised by code that reads a JSON document of another form than it expects.
@@ -43,7 +44,7 @@ class _Field(NamedTuple):
     form: Key
 
 
-def as_json(record: Any, *names: str) -> dict[str, Any]:
+def as_json(record: Any, *names: str) -> JsonObject:
     """Return the fields of *record*, a dataclass or a named tuple, as JSON values, with records in them likewise.
 
     With *names* only those, in this order; they may also be computed properties.

@@ -18,6 +18,7 @@ from gdbmem.api.ledgers import Looks, explain
 from gdbmem.arrays import import_numpy
 from gdbmem.dask_memory import Result, Term, WorkerMemory
 from gdbmem.errors import GdbmemError
+from gdbmem.files import JsonObject
 from gdbmem.json_values import as_json
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.ledger.text import what_holds
@@ -123,7 +124,7 @@ def _within(by_entry: Counter[Key], ledger: Ledger) -> Counter[Key]:
     return found
 
 
-def answer(asked: dict[str, Any], columns: bytes) -> WorkerMemory:
+def answer(asked: JsonObject, columns: bytes) -> WorkerMemory:
     """Return the memory of the process that *asked* names."""
     numbers = import_numpy().frombuffer(columns, "<i8").reshape(3, asked["parts"])
     results = asked["results"]
@@ -168,7 +169,7 @@ def main() -> None:
     print("ready", flush=True)
     asked = json.loads(sys.stdin.buffer.readline())
     try:
-        found: dict[str, Any] = as_json(answer(asked, sys.stdin.buffer.read()))
+        found = as_json(answer(asked, sys.stdin.buffer.read()))
     except GdbmemError as error:
         found = {"error": error.message, "hint": error.hint}
     json.dump(found, sys.stdout)

@@ -14,9 +14,10 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TextIO
+from typing import TYPE_CHECKING, NamedTuple, Optional, TextIO
 
 from gdbmem.errors import GdbmemError, InputError, UsageError
+from gdbmem.files import JsonObject
 from gdbmem.model.calltree import Frame
 from gdbmem.model.judgement import AT_LEAST, BYTES, MET, NOT_JUDGED, NOT_MET, Judgement
 from gdbmem.terminal.console import open_named
@@ -423,7 +424,7 @@ def _code(text: str) -> str:
 # Reports on code: each line of a failure is an issue.
 
 
-def gitlab(gate: Gate, repository: Repository) -> list[dict[str, Any]]:
+def gitlab(gate: Gate, repository: Repository) -> list[JsonObject]:
     """Return GitLab's code-quality report, for ``artifacts:reports:codequality``."""
     severity = {NOT_MET: "major", NOT_JUDGED: "minor"}
     return [
@@ -440,7 +441,7 @@ def gitlab(gate: Gate, repository: Repository) -> list[dict[str, Any]]:
     ]
 
 
-def sarif(gate: Gate, repository: Repository) -> dict[str, Any]:
+def sarif(gate: Gate, repository: Repository) -> JsonObject:
     """Return the report as SARIF 2.1.0 has it."""
     from gdbmem import __version__  # in the package's own module
 
@@ -475,10 +476,10 @@ def sarif(gate: Gate, repository: Repository) -> dict[str, Any]:
     }
 
 
-def _result(gate: Gate, place: _Annotated) -> dict[str, Any]:
+def _result(gate: Gate, place: _Annotated) -> JsonObject:
     from urllib.parse import quote  # for this report only
 
-    result: dict[str, Any] = {
+    result: JsonObject = {
         "ruleId": _rule(place.judgement),
         "ruleIndex": 0 if place.judgement.judged == NOT_MET else 1,
         "level": "error",
@@ -486,7 +487,7 @@ def _result(gate: Gate, place: _Annotated) -> dict[str, Any]:
         "partialFingerprints": {"gdbmem/v1": _fingerprint(gate, place)},
     }
     if place.file is not None:
-        location: dict[str, Any] = {
+        location: JsonObject = {
             "artifactLocation": {"uri": quote(place.file), "uriBaseId": "%SRCROOT%"},
         }
         if place.line is not None:
@@ -510,9 +511,9 @@ def _fingerprint(gate: Gate, place: _Annotated) -> str:
 # Reports on numbers, which a service keeps from commit to commit.
 
 
-def bencher(gate: Gate) -> dict[str, Any]:
+def bencher(gate: Gate) -> JsonObject:
     """Return the numbers in Bencher's metric format, with the ends of their intervals."""
-    report: dict[str, Any] = {}
+    report: JsonObject = {}
     for name, judgement, value in _numbers(gate):
         low, high = _bounds(judgement)
         ends = {"lower_value": low, "upper_value": high}
@@ -521,7 +522,7 @@ def bencher(gate: Gate) -> dict[str, Any]:
     return report
 
 
-def benchmark(gate: Gate) -> list[dict[str, Any]]:
+def benchmark(gate: Gate) -> list[JsonObject]:
     """Return the numbers as github-action-benchmark reads them (``tool: customSmallerIsBetter``)."""
     found = []
     for name, judgement, value in _numbers(gate):

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError
-from gdbmem.files import read_small
+from gdbmem.files import JsonObject, read_small
 from gdbmem.json_values import as_json, fits, from_json
 from gdbmem.text import format_duration, format_size, plural, printable
 
@@ -74,7 +74,7 @@ def black_box_of(folder: Path) -> Optional[BlackBox]:
     return from_json(BlackBox, found) if fits(BlackBox, found) else None
 
 
-def black_box_document(box: Optional[BlackBox]) -> Optional[dict[str, Any]]:
+def black_box_document(box: Optional[BlackBox]) -> Optional[JsonObject]:
     """Return *box* for JSON."""
     return None if box is None else as_json(box)
 
