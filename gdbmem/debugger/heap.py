@@ -16,7 +16,7 @@ from gdbmem.errors import ToolError
 from gdbmem.formats.documents import read_heap_view
 from gdbmem.heap.growth_text import write_growth
 from gdbmem.heap.text import HolderWords, heap_json, mangled_names, print_heap
-from gdbmem.inspection.worker_requests import answers_of_workers, stopped_request
+from gdbmem.inspection import worker_requests
 from gdbmem.json_values import MISFITS, as_json, from_json
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import check_analysable
@@ -24,8 +24,6 @@ from gdbmem.model.heap_graph import HeapGrowth, HeapQuery, HeapView
 from gdbmem.runs.saved_results import HEAP
 from gdbmem.terminal.console import open_output
 from gdbmem.text import printable
-
-_WORKER = "gdbmem.inspection.heap_worker"
 
 
 class HeapCommand(Command):
@@ -87,12 +85,12 @@ def _ask(query: HeapQuery, more: dict[str, object], *, swapped: bool) -> Any:
     facts = check_analysable(pid, may_be_traced=True)
     threads = threads_here(with_registers=True)
     with ProcMemory(pid) as memory:
-        process = stopped_request(pid, facts.name, memory.descriptor, threads)
+        process = worker_requests.stopped_request(pid, facts.name, memory.descriptor, threads)
         return _answer({**request, **process}, memory.descriptor)
 
 
 def _answer(request: dict[str, object], descriptor: int | None) -> Any:
-    for answer in answers_of_workers(request, descriptor, _WORKER):
+    for answer in worker_requests.answers_of_workers(worker_requests.HEAP, request, descriptor):
         try:
             return json.loads(answer)
         except MISFITS:

@@ -1,4 +1,4 @@
-"""Running long analyses in the `gdbmem` command's own interpreter: gdb's side of `worker.py`.
+"""Running long analyses in the `gdbmem` command's own interpreter: gdb's side of `api/gdb_worker.py`.
 
 Without such an interpreter gdb does the same work itself, slower.
 """
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from gdbmem.allocators.glibc.layout import ThreadPointers
     from gdbmem.inspection.block_queries import Looks
 
+LEDGER, HEAP, PYTHON = "ledger", "heap", "python"  # what a worker can be asked for
+_WORKER = "gdbmem.api.gdb_worker"
 _SECONDS = 3600.0
 _REFUSED = 3  # its status with a message; 1 is that of an uncaught exception, such as a missing numpy
 
@@ -31,9 +33,8 @@ def explain_for_gdb(
     pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers], *, swapped: bool = False
 ) -> Optional[Ledger]:
     """Return the ledger of stopped process *pid*, made by a worker; None if no worker is available."""
-    for answer in answers_of_workers(
-        {**stopped_request(pid, name, descriptor, threads), "swapped": swapped}, descriptor
-    ):
+    request = {**stopped_request(pid, name, descriptor, threads), "swapped": swapped}
+    for answer in answers_of_workers(LEDGER, request, descriptor):
         try:
             return read_ledger(answer, "the worker's answer")
         except InputError:
@@ -46,7 +47,7 @@ def look_for_gdb(
 ) -> Optional[Ledger]:
     """Return the ledger, and fill *looks*, likewise."""
     request = {**stopped_request(pid, name, descriptor, threads), "looks": looks.order(), "swapped": swapped}
-    for answer in answers_of_workers(request, descriptor):
+    for answer in answers_of_workers(LEDGER, request, descriptor):
         try:
             document = json.loads(answer)
             ledger = read_ledger(document["ledger"], "the worker's answer")
@@ -65,12 +66,13 @@ def stopped_request(
     return {"pid": pid, "name": name, "descriptor": descriptor, "threads": pointers}
 
 
-def answers_of_workers(
-    request: Mapping[str, object], descriptor: Optional[int], module: str = "gdbmem.inspection.worker"
-) -> Iterator[str]:
-    """Yield the answers of the available workers; raises GdbmemError for an error message, or a killed worker."""
+def answers_of_workers(job: str, request: Mapping[str, object], descriptor: Optional[int]) -> Iterator[str]:
+    """Yield the answers of the available workers to *job*, LEDGER, HEAP or PYTHON, with the values of *request*.
+
+    Raises GdbmemError for an error message, or a killed worker.
+    """
     for python in interpreters():
-        done = _run(python, module, request, descriptor)
+        done = _run(python, {**request, "job": job}, descriptor)
         if done is not None and done.returncode < 0:
             raise _killed(-done.returncode)
         if done is None or done.returncode not in (0, _REFUSED):
@@ -91,11 +93,11 @@ def _killed(number: int) -> GdbmemError:
 
 
 def _run(
-    python: Path, module: str, request: Mapping[str, object], descriptor: Optional[int]
+    python: Path, request: Mapping[str, object], descriptor: Optional[int]
 ) -> Optional[subprocess.CompletedProcess[str]]:
     try:
         return subprocess.run(
-            [str(python), "-s", *module_words(module)],
+            [str(python), "-s", *module_words(_WORKER)],
             input=json.dumps(request),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

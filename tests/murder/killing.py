@@ -53,7 +53,7 @@ class Family:
             return GDB_ITSELF
         if _answers_opens(pid):
             return DOORKEEPER
-        if "gdbmem.inspection.worker" in words or "/worker.py" in words:
+        if "gdbmem.api.gdb_worker" in words:
             return WORKER
         return HELPER if "python" in program or "gdbmem-sentinel" in words else "other"
 

@@ -19,7 +19,7 @@ from gdbmem.debugger.program import selection_kept, thread_pointer
 from gdbmem.debugger.terminal import console_on, library_at, source_file
 from gdbmem.errors import TargetError, ToolError, UsageError
 from gdbmem.inspection.python_stacks import frame_reader
-from gdbmem.inspection.worker_requests import answers_of_workers, stopped_request
+from gdbmem.inspection.worker_requests import PYTHON, answers_of_workers, stopped_request
 from gdbmem.json_values import as_json
 from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.memory.maps import read_smaps
@@ -36,7 +36,6 @@ from gdbmem.terminal.console import Console, open_output
 
 
 _NO_TRACES = "python-no-traces"
-_WORKER = "gdbmem.api.python_worker"
 
 
 def ask_worker(
@@ -80,7 +79,7 @@ def _program() -> Optional[str]:
 
 
 def _answer(request: dict[str, object], descriptor: Optional[int]) -> str:
-    for answer in answers_of_workers(request, descriptor, _WORKER):
+    for answer in answers_of_workers(PYTHON, request, descriptor):
         return str(json.loads(answer)["text"])
     raise ToolError(
         "this needs the Python of the gdbmem command, with numpy, and none was found",

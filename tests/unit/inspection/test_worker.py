@@ -13,7 +13,7 @@ from gdbmem.inspection import worker_requests
 
 def answer_with(monkeypatch: pytest.MonkeyPatch, status: int, output: str = "") -> None:
     done = subprocess.CompletedProcess(["python"], status, output)
-    monkeypatch.setattr(worker_requests, "_run", lambda python, module, request, descriptor: done)
+    monkeypatch.setattr(worker_requests, "_run", lambda python, request, descriptor: done)
     monkeypatch.setattr(worker_requests, "interpreters", lambda: iter([Path("python")]))
 
 

@@ -1,0 +1,116 @@
+"""What the `gdbmem` command's own interpreter, where numpy is, does for gdb: a ledger, a heap, a report on Python.
+
+gdb passes an open /proc/PID/mem and the threads' registers, or the path of a core (`inspection/worker_requests.py`);
+JSON comes back.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gdbmem.allocators.glibc.layout import ThreadPointers
+from gdbmem.arrays import import_numpy
+from gdbmem.errors import GdbmemError
+from gdbmem.files import JsonObject
+from gdbmem.inspection.worker_requests import HEAP, LEDGER, PYTHON, refuse
+from gdbmem.json_values import as_json, from_json
+from gdbmem.linux.memory.process_memory import ProcMemory
+
+if TYPE_CHECKING:
+    from gdbmem.api.python import Target
+    from gdbmem.heap.holders import HeapGraph
+    from gdbmem.model.heap_graph import HeapQuery
+
+
+def main() -> int:
+    """Read one request from the standard input, and write its answer."""
+    import_numpy()  # without it this worker is useless: gdb reads a ledger itself then
+
+    request = json.load(sys.stdin)
+    try:
+        sys.stdout.write(_JOBS[request["job"]](request))
+    except GdbmemError as error:
+        return refuse(error)
+    return 0
+
+
+def _stopped(request: JsonObject) -> tuple[ProcMemory, list[ThreadPointers]]:
+    """Return the memory and the threads of the process that gdb holds."""
+    threads = [ThreadPointers(*values) for values in request["threads"]]
+    return ProcMemory(request["pid"], request["descriptor"]), threads
+
+
+def _ledger(request: JsonObject) -> str:
+    """Return the ledger, and the answers about single blocks if there are queries."""
+    from gdbmem.inspection.block_queries import Looks  # this and what follows: each job's own
+    from gdbmem.inspection.read_process import explain_stopped  # as above
+    from gdbmem.ledger.document import ledger_json  # as above
+
+    looks = Looks.ordered(request["looks"]) if "looks" in request else None
+    swapped = bool(request.get("swapped"))
+    memory, threads = _stopped(request)
+    ledger = explain_stopped(request["pid"], request["name"], memory, threads, look=looks, swapped=swapped)
+    text = ledger_json(ledger)
+    return text if looks is None else json.dumps({"ledger": text, "looks": looks.document()})
+
+
+def _heap(request: JsonObject) -> str:
+    """Return the answer of the graph of the heap, or the whole of it; names are as in the files."""
+    from gdbmem.inspection.heap_graph import answer, read_graph_of_core, read_stopped_graph  # as above
+    from gdbmem.model.heap_graph import HeapQuery  # as above
+
+    query = from_json(HeapQuery, request["query"])
+    if request.get("core"):
+        graph = read_graph_of_core(Path(request["core"]), None)
+    else:
+        memory, threads = _stopped(request)
+        swapped = bool(request["swapped"])
+        graph = read_stopped_graph(request["pid"], request["name"], memory, threads, swapped=swapped)
+    if request.get("whole"):
+        return json.dumps(_whole(graph, query, request))
+    return json.dumps(as_json(answer(graph, query)))
+
+
+def _whole(graph: HeapGraph, query: HeapQuery, request: JsonObject) -> JsonObject:
+    """Return the document of the whole heap, and its change since that of the request, if it has one."""
+    from gdbmem.formats.documents import read_heap  # as above
+    from gdbmem.heap.growth import compared  # as above
+    from gdbmem.heap.saved import saved_json  # as above
+    from gdbmem.inspection.heap_graph import whole_answer  # as above
+
+    saved = whole_answer(graph, query)
+    result: JsonObject = {"heap": saved_json(saved)}
+    if request["since"] is not None:
+        earlier = read_heap(request["since"], request["names"][0])
+        result["growth"] = as_json(compared(earlier, saved, tuple(request["names"])))
+    return result
+
+
+def _python(request: JsonObject) -> str:
+    """Return the text of a report on a Python process."""
+    from gdbmem.api.python import WRITERS, ReportWords  # as above
+    from gdbmem.terminal.console import make_console  # as above
+
+    stream = io.StringIO()
+    console = make_console(stream, width=request["width"], color=request["color"])
+    WRITERS[request["action"]](_target(request), ReportWords(**request["wanted"]), stream, console)
+    return json.dumps({"text": stream.getvalue()})
+
+
+def _target(request: JsonObject) -> Target:
+    from gdbmem.api.python import HeldProcess, Target  # as above
+
+    if request["core"] is not None:
+        return Target(core=request["core"], program=request["program"])
+    return Target(request["pid"], swapped=request["swapped"], stopped=HeldProcess(*_stopped(request)))
+
+
+_JOBS = {LEDGER: _ledger, HEAP: _heap, PYTHON: _python}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
