@@ -16,10 +16,12 @@ from gdbmem.json_values import from_fields
 from gdbmem.model.calltree import Frame
 from gdbmem.model.judgement import NOT_JUDGED, Judgement, Unseen
 from gdbmem.model.ranks import HEAP, RESIDENT, OddRank, RankRow, Ranks, RankState
+from gdbmem.model.series import TREE
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import Row
 from gdbmem.runs.ranks import Rank
 from gdbmem.runs.run import Run, asked_for, has_series, is_run, open_run, recipe_diffs
+from gdbmem.series.filling import judged_metric, total_points
 from gdbmem.series.gate import FailOn
 from gdbmem.text import plural, printable
 
@@ -31,6 +33,7 @@ _LEAST_BYTES = {HEAP: 64 << 10, RESIDENT: 1 << 20}
 _FEWEST = 5
 _MOST_RANKS = 1 << 24  # of a job: more are an error in the file
 _TO_STANDARD = 1.4826
+_HELD = 3  # samples of a level
 _MOMENTS = 40  # at which two series are compared
 
 
@@ -47,7 +50,8 @@ class _Growth(NamedTuple):
     state: RankState
     course: Sequence[tuple[str, float]]  # (name or time, bytes), oldest first
     rows: Sequence[Row] = ()
-    step_bytes: float = 0.0  # by which a sample earlier or later at either end would change it
+    # By which a sample earlier or later at either end, and what was not seen, would change it.
+    step_bytes: float = 0.0
 
 
 def read_ranks(
@@ -199,14 +203,33 @@ def _of_series(one: _RankRun, fail_on: Optional[FailOn]) -> _Growth:
         one.rank.host,
         str(one.run.folder),
         _status(facts.get("status")),
-        summary.first_bytes,
+        summary.first_bytes if len(points) > 1 else None,
         summary.last_bytes,
         summary.verdict.kind,
         tuple(_named(one.rank.rank, judgement) for judgement in judged),
     )
     steps = [abs(b - a) for (_, a), (_, b) in (*zip(points, points[1:2]), *zip(points[-2:], points[-1:]))]
     course = [(f"{at:.1f} s", grown) for at, grown in _moments(points)]
-    return _Growth(state, course, step_bytes=max(steps, default=0.0))
+    return _Growth(state, course, step_bytes=max(steps, default=0.0) + _unseen_bytes(recording, points))
+
+
+def _unseen_bytes(recording: Recording, points: Sequence[tuple[float, float]]) -> float:
+    """Return by how much the growth may be off: the total was first known late, fell at the end, or is of shared pages.
+
+    A part of PSS is of pages that other processes, such as the other ranks, have too: it grows as they end.
+    """
+    looks = recording.looks()
+    late = points[0][1] if points and points[0][0] > looks[0] else 0.0
+    if judged_metric(recording) != "pss_bytes":
+        return late
+    # What was left out as the program's end, although it held a level.
+    end = [size for t, size in total_points(recording).points if points and t > points[-1][0]][:_HELD]
+    fall = points[-1][1] - end[0] if len(end) == _HELD else 0.0
+    if fall > 0 and max(end) - min(end) <= _SHARE * fall:
+        late += fall
+    private = dict(recording.points(TREE, "uss_bytes"))
+    read = recording.points(TREE, "pss_bytes")
+    return late + max((size - private[t] for t, size in read if t in private), default=0.0)
 
 
 def _moments(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:

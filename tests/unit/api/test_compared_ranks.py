@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 from xml.etree import ElementTree
@@ -112,6 +112,59 @@ def series_of(folder: Path, rank: Rank, course: Callable[[float], float]) -> Non
         reading = ProcessSample(rss_bytes=size, pss_bytes=size)
         writer.append(float(t), [(1, reading), (TREE, reading)], [line] if t == 0 else [])
     writer.close()
+
+
+def series_of_wrapped(folder: Path, rank: Rank, totals: Sequence[tuple[float, float, float]]) -> None:
+    """Make the series of a rank that a script starts: *totals* are times, PSS and private memory, MiB."""
+    run = Run.create("solver", parent=folder, pid=1, folder=folder / f"r.{rank.rank}", rank=rank)
+    run.update(monitor={"program": ["./solver"]}, ending="exit", status=0)
+    writer = SeriesWriter(run.folder, SeriesFacts("solver", 0.2, 1.7e9, "boot", 0.0))
+    lines = [SeriesLine(number, 9 + number, 1, "sh", "sh solver", TREE, 0.0) for number in (1, 2)]
+    known = {t: (int(pss * MIB), int(private * MIB)) for t, pss, private in totals}
+    for number in range(12):
+        t = number / 4
+        pss, private = known.get(t, (None, None))
+        writer.append(
+            t,
+            [(1, ProcessSample(rss_bytes=MIB)), (TREE, ProcessSample(pss_bytes=pss, uss_bytes=private))],
+            lines if number == 0 else [],
+        )
+    writer.close()
+
+
+FLAT: Sequence[tuple[float, float, float]] = [(0.0, 1, 1), (0.25, 1, 1)]
+
+
+def test_a_rank_whose_total_is_first_known_when_it_has_grown_is_not_called_odd(tmp_path: Path) -> None:
+    for number in range(8):
+        series_of_wrapped(
+            tmp_path, rank_of(number), [(0.0, 1, 1), (1.0, 20, 20), (2.0, 20, 20)][2 * (number == 3) :]
+        )
+    found = read_ranks([tmp_path])
+    assert not found.odd
+    assert [state.rank for state in found.ranks if state.change_bytes is None] == [3], "unknown, not 0"
+    assert found.total is not None and found.total.min_bytes == 19 * MIB
+
+
+def test_a_rank_whose_total_begins_late_or_grows_as_others_unshare_pages_is_not_called_odd(
+    tmp_path: Path,
+) -> None:
+    for number in range(8):
+        totals = [*FLAT, *((1.0 + at / 4, 24, 20) for at in range(8))]
+        if number == 3:
+            totals = totals[2:]
+        if number == 6:  # it is the last that has the library's pages
+            totals[-3:] = [(2.25 + at / 4, 36, 20) for at in range(3)]
+        series_of_wrapped(tmp_path, rank_of(number), totals)
+    assert not read_ranks([tmp_path]).odd
+
+
+def test_a_wrapped_rank_that_really_grows_is_still_odd(tmp_path: Path) -> None:
+    for number in range(8):
+        grown = 60 if number == 5 else 24
+        totals = [*FLAT, *((1.0 + at / 4, grown, grown - 4) for at in range(8))]
+        series_of_wrapped(tmp_path, rank_of(number), totals)
+    assert [odd.rank for odd in read_ranks([tmp_path]).odd] == [5]
 
 
 def test_ranks_that_were_watched_are_compared_by_their_memory_and_judged_by_a_verdict(
