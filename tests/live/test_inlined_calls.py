@@ -247,6 +247,8 @@ def test_a_folded_function_is_said_to_count_for_both_and_an_alias_is_not(
     assert [point["hits"] for point in played.facts["points"]][:3] == [5, 5, 2]
     assert "'fourth' has the code of third" in said[2]
     assert len(said) == 3
+    watched = run_gdb(target, ["break main", "run", "memwatch function first"], folder=scratch)
+    assert "first has the code of second in this program" in watched.complaints
 
 
 @pytest.mark.parametrize("engine", ["massif", "faults"])
@@ -258,6 +260,11 @@ def test_an_indirect_function_is_recorded_in_the_code_that_the_program_chooses(
     assert played.status == 0, played.err
     assert [point["hits"] for point in played.facts["points"]] == [5, 1]
     assert len(snapshots(played.run)) >= 6
+    if engine == "faults":
+        commands = ["break main", "run", "memwatch function --calls 5 chosen"]
+        watched = run_gdb(program("indirect_function"), commands, folder=scratch)
+        assert "chosen is an indirect function (IFUNC): the program has chosen choice" in watched.complaints
+        assert "choice  indirect_function.c  5 calls" in watched.output
 
 
 def test_an_indirect_function_is_refused_at_the_prompt_until_it_is_chosen(

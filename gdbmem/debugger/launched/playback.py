@@ -17,7 +17,8 @@ from gdbmem.debugger.location import current_thread, program_runs, real_pid, use
 from gdbmem.debugger.native.calls_in_passing import addresses_of
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
-from gdbmem.debugger.snapshots.breakpoints import ActionBreakpoint, NotChosenError, act_now
+from gdbmem.debugger.shared_code import NotChosenError
+from gdbmem.debugger.snapshots.breakpoints import ActionBreakpoint, act_now
 from gdbmem.debugger.snapshots.snapshots import blind_spot, little_room, take_in_passing, take_snapshot
 from gdbmem.debugger.stopping.stops import signal_here
 from gdbmem.debugger.terminal import gdb_text

@@ -11,11 +11,11 @@ from typing import Callable, Optional, Protocol
 import gdb
 
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.location import BlockKey, real_pid
+from gdbmem.debugger.location import BlockKey
 from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.native.snapshot import ready
-from gdbmem.debugger.program import GdbMemory
 from gdbmem.debugger.session import require_snapshots, session
+from gdbmem.debugger.shared_code import code_chosen_for
 from gdbmem.debugger.snapshots.inlined_breakpoints import InlinedCalls, check_inlined, holds_inlined
 from gdbmem.debugger.snapshots.return_breakpoints import Returns
 from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
@@ -23,8 +23,6 @@ from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.debugger.stopping.stops import RepeatedHits, keep_postponed_steps
 from gdbmem.debugger.terminal import symbol_at
 from gdbmem.errors import GdbmemError, UsageError, internal_error
-from gdbmem.linux.elf.objects import chosen_code, images
-from gdbmem.linux.memory.maps import mappings_of
 from gdbmem.recipes.recipe import HitFilter
 from gdbmem.runs.distrust import check_name
 from gdbmem.runs.run import SnapshotRecord
@@ -107,7 +105,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
 
         *note* gets a sentence about calls that can't be counted.
         """
-        place = _chosen(location)
+        place = code_chosen_for(location)
         super().__init__(place)
         self._at_prompt = at_prompt and session.native is not None
         if self._at_prompt:
@@ -305,47 +303,6 @@ def _probe(location: str, condition: str) -> None:
             probe.condition = condition
     finally:
         probe.delete()
-
-
-def _chosen(location: str) -> str:
-    """Return where the breakpoint goes: *location*, or the code that was chosen if it is an indirect function (IFUNC).
-
-    Raises NotChosenError if the program has not chosen it: gdb would stop in the function that does.
-    """
-    try:
-        function = gdb.parse_and_eval(f"&{location}")
-        places = {place.pc for place in gdb.decode_line(location)[1] or ()}
-    except (gdb.error, ValueError):
-        return location
-    if "gnu-indirect-function" not in str(function.type):
-        return location
-    resolver = int(function)
-    if resolver not in places:
-        return location
-    code = _code_of(resolver)
-    name = symbol_at(code) if code is not None else ""
-    if not name or " + " in name or "@plt" in name:
-        raise NotChosenError(
-            f"'{location}' is an indirect function (IFUNC): the program chooses its code when it is loaded",
-            hint="type 'break main' and 'continue' first, or put the point on the function that is chosen",
-        )
-    return f"*{code:#x}"
-
-
-class NotChosenError(UsageError):
-    """An indirect function has no code yet."""
-
-
-def _code_of(resolver: int) -> Optional[int]:
-    pid = real_pid()
-    if pid is None:
-        return None
-    memory, mappings = GdbMemory(), mappings_of(pid)
-    mapped = next((one for one in mappings if one.start <= resolver < one.end), None)
-    for image in images(memory, mappings) if mapped is not None else ():
-        if mapped is not None and image.name == mapped.name:
-            return chosen_code(memory, image.start, image.bias, resolver)
-    return None
 
 
 class _Pace:

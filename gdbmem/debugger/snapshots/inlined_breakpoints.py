@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-import struct
 from collections.abc import Sequence
 from contextlib import suppress
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import Optional, Protocol
 
 import gdb
@@ -23,11 +22,11 @@ from gdbmem.debugger.location import (
     function_key,
 )
 from gdbmem.debugger.program import delete_breakpoints, executions
+from gdbmem.debugger.shared_code import names_of_code
 from gdbmem.debugger.snapshots.return_breakpoints import OwnedBreakpoint
 from gdbmem.debugger.stopping.stops import is_step_postponed
 from gdbmem.debugger.terminal import file_name, symbol_at
 from gdbmem.errors import GdbmemError, UsageError, internal_error, sentence_of
-from gdbmem.linux.elf.objects import folded_with, plain_name
 from gdbmem.symbols.function_names import (
     FunctionName,
     is_named,
@@ -157,7 +156,7 @@ class InlinedCalls:
         An alias has another name, but there is no other function.
         """
         assert self._name is not None
-        others = _folded_with(block)
+        others = names_of_code(block)
         function = str(block.function)
         if not is_named(self._name, function) and _is_indirect(self._location):
             others.add(function)
@@ -369,25 +368,6 @@ def _unclear(location: str, places: Sequence[tuple[str, int]]) -> str:
         " apart or their end be seen; put a point at the line that is executed after each of them, or compile with"
         " -fno-inline"
     )
-
-
-def _folded_with(block: gdb.Block) -> set[str]:
-    """Return the names of all functions with the code of *block*, if the linker may have folded some."""
-    symtab, address = block.function.symtab, int(block.function.value().address)
-    symbol = symbol_at(address, demangled=False)
-    try:
-        names = folded_with(Path(symtab.objfile.filename), symbol)
-    except (OSError, ValueError, struct.error, AttributeError):
-        return set()
-    if names is None:
-        return set()
-    # Some linkers leave out the symbols of folded functions that are static, but not what describes them.
-    described = [
-        one for part in (symtab.static_block(), symtab.global_block()) for one in part if one.is_function
-    ]
-    here = {str(one) for one in described if int(one.value().address) == address}
-    found = {"::".join(split_function(name).parts) for name in (*map(plain_name, [symbol, *names]), *here)}
-    return found if len(found) > 1 else set()
 
 
 def _is_indirect(location: str) -> bool:

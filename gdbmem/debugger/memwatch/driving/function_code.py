@@ -11,9 +11,11 @@ import gdb
 
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import BlockKey, block_key, function_blocks, inlined_entries
+from gdbmem.debugger.shared_code import code_chosen_for, names_of_code
 from gdbmem.debugger.terminal import file_name, source_file, symbol_at
 from gdbmem.errors import TargetError
 from gdbmem.steps.quiet_lines import QuietLines, quiet_lines
+from gdbmem.symbols.function_names import is_named, named_function
 from gdbmem.text import plural, printable
 
 # x86: jumps and loop; ARM: branches. The address is that of a direct one. Calls are stepped over at full speed by gdb.
@@ -232,7 +234,14 @@ class _CallPlace(NamedTuple):
 
 def find_place(location: str) -> WatchedPlace:
     """Return the function that contains *location*; raises TargetError, or gdb.error from gdb."""
-    found = [sal for sal in gdb.decode_line(location)[1] or () if sal.symtab is not None]
+    code = code_chosen_for(location)
+    if code != location:
+        warn(
+            f"{printable(location)} is an indirect function (IFUNC): the program has chosen"
+            f" {printable(symbol_at(int(code[1:], 16)))}, which is watched",
+            slug="inlined-unclear",
+        )
+    found = [sal for sal in gdb.decode_line(code)[1] or () if sal.symtab is not None]
     candidates = [blocks for sal in found if (blocks := function_blocks(sal.pc))]
     if not candidates:
         raise TargetError(
@@ -259,6 +268,7 @@ def find_place(location: str) -> WatchedPlace:
             f"{printable(location)} matches several functions; this is {printable(block.function.print_name)}",
             slug="several-functions",
         )
+    _warn_of_shared(location, block)
     if inlined_into:
         warn(
             f"calls of {printable(location)} that are inlined are not counted: those at {_named_places(inlined_into)};"
@@ -266,6 +276,19 @@ def find_place(location: str) -> WatchedPlace:
             slug="inlined-calls",
         )
     return _read(block)
+
+
+def _warn_of_shared(location: str, block: gdb.Block) -> None:
+    """Say which other functions have the code of *block*, folded by the linker: their calls are watched, too."""
+    name = named_function(location)
+    others = sorted(one for one in names_of_code(block) if name is not None and not is_named(name, one))
+    if others:
+        named = printable(", ".join(others[:_NAMED_CALLS]))
+        warn(
+            f"{printable(location)} has the code of {named} in this program (folded by the linker), so calls of either"
+            " are watched",
+            slug="inlined-unclear",
+        )
 
 
 def _is_coroutine_body(block: gdb.Block) -> bool:
