@@ -13,13 +13,13 @@ from benchmarks.bench_explain import HOLD, build, cpu_in, running
 from benchmarks.processes import reading
 from benchmarks.racing import Ratio, cpu_of, ratios
 from gdbmem.allocators import gperftools, jemalloc
-from gdbmem.allocators.malloc_heap import HeapView, MallocHeap
+from gdbmem.allocators.malloc_heap import MallocHeap, SearchedMemory
 from gdbmem.linux.elf.objects import Image, images
 from gdbmem.linux.memory.maps import Ranges, parse_smaps, resident_ranges
 from gdbmem.linux.memory.process_memory import ProcMemory
 
 TITLE = "explain: heaps of jemalloc and tcmalloc"
-Reader = Callable[[HeapView, Image], Optional[MallocHeap]]
+Reader = Callable[[SearchedMemory, Image], Optional[MallocHeap]]
 _LIBRARIES: tuple[tuple[str, Reader], ...] = (
     ("jemalloc", jemalloc.read_heap),
     ("tcmalloc_minimal", gperftools.read_heap),
@@ -52,7 +52,7 @@ def _heap(pid: int, read_heap: Reader, title: str) -> Iterator[Ratio]:
         mappings = parse_smaps(Path(f"/proc/{pid}/smaps").read_bytes())
         writable = [m for m in mappings if m.permissions.startswith("rw")]
         touched, _ = resident_ranges(pid, [(m.start, m.end) for m in writable])
-        view = HeapView(memory, Ranges((m.start, m.end) for m in writable if m.is_anonymous), touched)
+        view = SearchedMemory(memory, Ranges((m.start, m.end) for m in writable if m.is_anonymous), touched)
         loaded = images(memory, mappings)
 
         def structures() -> None:

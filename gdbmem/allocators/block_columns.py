@@ -17,7 +17,7 @@ from gdbmem.allocators.glibc.vectors import (
     scan_pointers,
 )
 from gdbmem.allocators.live_blocks import Blocks
-from gdbmem.allocators.malloc_heap import LARGE, SLAB, HeapView, MallocHeap
+from gdbmem.allocators.malloc_heap import LARGE, SLAB, MallocHeap, SearchedMemory
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.heap_blocks import HEAP
@@ -60,7 +60,7 @@ class BlockColumns:
         number = np.maximum(number, 0)
         return inside & (addresses + 24 <= self.starts[number] + self.sizes[number])
 
-    def runs(self, view: HeapView) -> Iterator[tuple[int, int]]:
+    def runs(self, view: SearchedMemory) -> Iterator[tuple[int, int]]:
         """Yield the touched memory of spans that have blocks."""
         spans = self.heap.spans
         kept = (spans.kinds == SLAB) | (spans.kinds == LARGE)
@@ -71,7 +71,7 @@ class BlockColumns:
 class Question(NamedTuple):
     """The heap that is asked, and how its memory is read."""
 
-    view: HeapView
+    view: SearchedMemory
     columns: BlockColumns
 
     @property

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from gdbmem.allocators.malloc_heap import HeapView
+from gdbmem.allocators.malloc_heap import SearchedMemory
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import Buffer, Memory, MemoryUnreadable, read_pieces
@@ -19,7 +19,7 @@ _PIECE = 1 << 24
 class TouchedMemory:
     """A `Memory` that refuses what was never touched: reading it would map the page of zeros."""
 
-    def __init__(self, view: HeapView) -> None:
+    def __init__(self, view: SearchedMemory) -> None:
         self._memory, self._touched = view.memory, view.touched
 
     def read(self, address: int, size: int) -> bytes:
@@ -38,7 +38,7 @@ class TouchedMemory:
 class ZeroedMemory:
     """A `Memory` that has zeros where nobody has touched it, without reading it there."""
 
-    def __init__(self, view: HeapView) -> None:
+    def __init__(self, view: SearchedMemory) -> None:
         self._memory, self._touched = view.memory, view.touched
 
     def read(self, address: int, size: int) -> bytes:
@@ -77,7 +77,7 @@ class DataWords(NamedTuple):
         return np.searchsorted(self.addresses, ends) - np.searchsorted(self.addresses, starts)
 
 
-def data_words(view: HeapView, areas: Iterable[tuple[int, int]]) -> DataWords:
+def data_words(view: SearchedMemory, areas: Iterable[tuple[int, int]]) -> DataWords:
     """Return the words in *areas* that are not zero; what can't be read is left out."""
     np = import_numpy()
     addresses, values = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -89,7 +89,7 @@ def data_words(view: HeapView, areas: Iterable[tuple[int, int]]) -> DataWords:
 
 
 def touched_pieces(
-    view: HeapView, areas: Iterable[tuple[int, int]], most: int = _PIECE
+    view: SearchedMemory, areas: Iterable[tuple[int, int]], most: int = _PIECE
 ) -> Iterable[tuple[int, Any]]:
     """Yield address and words (int64) of each piece of *areas* that was touched and can be read.
 

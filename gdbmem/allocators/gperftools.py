@@ -41,8 +41,8 @@ from gdbmem.allocators.malloc_heap import (
     METADATA,
     RETURNED,
     SLAB,
-    HeapView,
     MallocHeap,
+    SearchedMemory,
     Spans,
 )
 from gdbmem.arrays import distinct, import_numpy
@@ -103,7 +103,7 @@ class _Lists(NamedTuple):
     lengths: Any
 
 
-def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
+def read_heap(view: SearchedMemory, image: Image) -> Optional[MallocHeap]:
     """Return the heap of the tcmalloc that is linked into *image*; None if none is proved."""
     words = data_words(view, image.writable)
     memory = TouchedMemory(view)
@@ -118,7 +118,7 @@ def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
 def _heap(
     image: Image,
     words: DataWords,
-    view: HeapView,
+    view: SearchedMemory,
     memory: TouchedMemory,
     page_map: _PageMap,
     classes: _Classes,
@@ -201,7 +201,7 @@ def _size_classes(words: DataWords) -> Iterator[_Classes]:
         yield _Classes(*(column[:count].astype(np.int64) for column in (sizes, pages, moved)))
 
 
-def _page_maps(words: DataWords, view: HeapView, image: Image) -> Iterator[_PageMap]:
+def _page_maps(words: DataWords, view: SearchedMemory, image: Image) -> Iterator[_PageMap]:
     """Yield what may be the page map, for each size of a page.
 
     The root has an entry for each leaf; a leaf is for as much address space as one entry of the root. Entries for
@@ -247,7 +247,7 @@ def _windows(ranges: Ranges, shift: int) -> Any:
 
 
 def _read_spans(
-    view: HeapView, memory: TouchedMemory, page_map: _PageMap, classes: _Classes
+    view: SearchedMemory, memory: TouchedMemory, page_map: _PageMap, classes: _Classes
 ) -> Optional[_Found]:
     """Return the spans that *page_map* leads to; None unless they prove it."""
     np = import_numpy()
@@ -297,7 +297,7 @@ def _read_spans(
     return None
 
 
-def _entries(view: HeapView, page_map: _PageMap) -> tuple[Any, Any]:
+def _entries(view: SearchedMemory, page_map: _PageMap) -> tuple[Any, Any]:
     """Return the numbers of the pages that have an entry, in order, and their entries."""
     np = import_numpy()
     pages, entries = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
@@ -310,7 +310,7 @@ def _entries(view: HeapView, page_map: _PageMap) -> tuple[Any, Any]:
 
 
 def _thread_caches(
-    words: DataWords, view: HeapView, memory: TouchedMemory, classes: _Classes, found: _Found
+    words: DataWords, view: SearchedMemory, memory: TouchedMemory, classes: _Classes, found: _Found
 ) -> tuple[Any, Any]:
     """Return the words of all thread caches, a row each, and their addresses."""
     np = import_numpy()

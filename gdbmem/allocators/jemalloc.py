@@ -26,8 +26,8 @@ from gdbmem.allocators.malloc_heap import (
     METADATA,
     RETURNED,
     SLAB,
-    HeapView,
     MallocHeap,
+    SearchedMemory,
     Spans,
 )  # fmt: skip
 from gdbmem.arrays import distinct, import_numpy
@@ -144,7 +144,7 @@ class _Extents(NamedTuple):
     in_huge_page: Any  # from that allocator
 
 
-def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
+def read_heap(view: SearchedMemory, image: Image) -> Optional[MallocHeap]:
     """Return the heap of the jemalloc whose variables are in the data of *image*; None if there is none."""
     data = data_words(view, image.writable)
     forms = [_Form(page, address) for address in _ADDRESS_BITS for page in _PAGE_BITS]
@@ -161,7 +161,7 @@ def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
     return None
 
 
-def _heap(view: HeapView, image: Image, data: DataWords, form: _Form, extents: _Extents) -> MallocHeap:
+def _heap(view: SearchedMemory, image: Image, data: DataWords, form: _Form, extents: _Extents) -> MallocHeap:
     np = import_numpy()
     sizes = _size_classes()
     blocks = _metadata_blocks(view, extents, np.concatenate([extents.descriptors, data.values]))
@@ -204,7 +204,7 @@ class _Nodes(NamedTuple):
     words: Any  # and the addresses of all words that are not zero
 
 
-def _nodes(view: HeapView, data: DataWords) -> _Nodes:
+def _nodes(view: SearchedMemory, data: DataWords) -> _Nodes:
     np = import_numpy()
     addresses, words = data
     places = addresses[(words % _ALIGNED == 0) & are_in(view.anonymous, words)]
@@ -212,7 +212,7 @@ def _nodes(view: HeapView, data: DataWords) -> _Nodes:
     return _Nodes(places, behind, addresses)
 
 
-def _roots(view: HeapView, image: Image, nodes: _Nodes, form: _Form) -> Iterator[int]:
+def _roots(view: SearchedMemory, image: Image, nodes: _Nodes, form: _Form) -> Iterator[int]:
     """Yield where the tree's root may be: its entries lead to nodes, in the places of the addresses that are in use."""
     np = import_numpy()
     size, shift = 8 << form.levels[0], form.root_shift
@@ -236,7 +236,7 @@ def _roots(view: HeapView, image: Image, nodes: _Nodes, form: _Form) -> Iterator
         yield int(roots[number])
 
 
-def _leaves(view: HeapView, root: int, form: _Form) -> list[tuple[int, int]]:
+def _leaves(view: SearchedMemory, root: int, form: _Form) -> list[tuple[int, int]]:
     """Return the addresses of the leaves of the tree at *root*, and the numbers of the pages they begin with."""
     np = import_numpy()
     levels, shift = form.levels, form.root_shift
@@ -255,7 +255,7 @@ def _leaves(view: HeapView, root: int, form: _Form) -> list[tuple[int, int]]:
     return list(zip(nodes.tolist(), (prefixes << levels[-1]).tolist()))
 
 
-def _read_leaves(view: HeapView, leaves: Sequence[tuple[int, int]], form: _Form) -> _Tree:
+def _read_leaves(view: SearchedMemory, leaves: Sequence[tuple[int, int]], form: _Form) -> _Tree:
     """Return the entries of *leaves*; only pages that have been written to are read."""
     np = import_numpy()
     width = 1 if form.is_packed else 2  # words of an entry
@@ -289,7 +289,7 @@ def _entries_of(form: _Form, pointers: Any, first: int) -> _Tree:
     return _Tree(form, pages[begins], pages[ends - 1], ends - begins, pointers[begins])
 
 
-def _entries(view: HeapView, node: int, bits: int) -> tuple[Any, Any]:
+def _entries(view: SearchedMemory, node: int, bits: int) -> tuple[Any, Any]:
     """Return the indexes and words of the entries of *node* that are not zero."""
     addresses, words = data_words(view, [(node, node + (8 << bits))])
     return (addresses - node) // 8, words
@@ -298,7 +298,7 @@ def _entries(view: HeapView, node: int, bits: int) -> tuple[Any, Any]:
 # The descriptors.
 
 
-def _extents(view: HeapView, tree: _Tree) -> Optional[_Extents]:
+def _extents(view: SearchedMemory, tree: _Tree) -> Optional[_Extents]:
     """Return the descriptors, by the release whose bits they satisfy best; None if they satisfy none."""
     every = max(len(tree.counts) // _SAMPLE, 1)
     sample = _Tree(tree.form, *(column[::every] for column in tree[1:]))
@@ -316,7 +316,7 @@ def _is_proved(extents: Optional[_Extents], tree: _Tree) -> bool:
     return extents is not None and extents.contradictions <= allowed
 
 
-def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
+def _decode(view: SearchedMemory, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
     np = import_numpy()
     where = tree.descriptors & -bits.aligned
     if len(where) < _LEAST_ENTRIES or are_in(view.touched, where).mean() < 0.99:
@@ -362,7 +362,7 @@ def _decode(view: HeapView, tree: _Tree, bits: _Bits) -> Optional[_Extents]:
     return extents._replace(odd=odd + _lost(view, tree.first[is_good & ~is_inside], extents))
 
 
-def _lost(view: HeapView, pages: Any, extents: _Extents) -> int:
+def _lost(view: SearchedMemory, pages: Any, extents: _Extents) -> int:
     """Return how many of *pages*, whose entries lead to descriptors of other pages, are in no extent either."""
     np = import_numpy()
     at = np.searchsorted(extents.starts, pages, "right") - 1
@@ -436,7 +436,7 @@ def _free_in_huge_pages(extents: _Extents) -> Iterator[tuple[int, int]]:
 # next one.
 
 
-def _metadata_blocks(view: HeapView, extents: _Extents, roots: Any) -> list[tuple[int, int]]:
+def _metadata_blocks(view: SearchedMemory, extents: _Extents, roots: Any) -> list[tuple[int, int]]:
     """Return the blocks in whose chains one of the addresses *roots* is: several jemallocs may share a process."""
     np = import_numpy()
     places = np.array(
@@ -462,7 +462,7 @@ def _metadata_blocks(view: HeapView, extents: _Extents, roots: Any) -> list[tupl
     return sorted((start, start + blocks[start][0]) for chain in chains if own & chain for start in chain)
 
 
-def _has_statistics(view: HeapView, blocks: Sequence[tuple[int, int]]) -> bool:
+def _has_statistics(view: SearchedMemory, blocks: Sequence[tuple[int, int]]) -> bool:
     """Return whether jemalloc counts its own memory: near the start of a block, beside the bytes of a chain of them."""
     np = import_numpy()
     lengths = {end - start for start, end in blocks}
@@ -498,7 +498,7 @@ class _Caches(NamedTuple):
 
 
 def _caches(
-    view: HeapView, data: DataWords, blocks: Sequence[tuple[int, int]], bits: _Bits, page_bytes: int
+    view: SearchedMemory, data: DataWords, blocks: Sequence[tuple[int, int]], bits: _Bits, page_bytes: int
 ) -> _Caches:
     """Return the blocks that the caches of all threads keep."""
     owner = bits.owner
@@ -527,7 +527,7 @@ def _arenas(data: DataWords, blocks: Sequence[tuple[int, int]]) -> Any:
 
 
 def _caches_of_threads(
-    view: HeapView, data: DataWords, blocks: Sequence[tuple[int, int]], bits: _Bits, page_bytes: int
+    view: SearchedMemory, data: DataWords, blocks: Sequence[tuple[int, int]], bits: _Bits, page_bytes: int
 ) -> _Caches:
     """Return the same by the threads' own data, since 5.3: a cache is there, and leads to and from its descriptor."""
     np = import_numpy()
@@ -550,7 +550,7 @@ def _caches_of_threads(
     return _Caches(cached, len(done), True, stacks)
 
 
-def _thread_data(view: HeapView) -> Sequence[tuple[int, int]]:
+def _thread_data(view: SearchedMemory) -> Sequence[tuple[int, int]]:
     """Return where thread-local data is: around each thread pointer, and what the table beside that leads to.
 
     Source: glibc, sysdeps/x86_64/nptl/tls.h, sysdeps/aarch64/nptl/tls.h and sysdeps/generic/dl-dtv.h: the table's
@@ -571,7 +571,7 @@ def _thread_data(view: HeapView) -> Sequence[tuple[int, int]]:
     return Ranges(areas).items
 
 
-def _first_descriptor(view: HeapView, arena: int, owner: int) -> int:
+def _first_descriptor(view: SearchedMemory, arena: int, owner: int) -> int:
     """Return a descriptor of a cache that *arena* names, and that has the arena as word *owner*; 0: it has none."""
     _, words = data_words(view, [(arena, arena + 8 * _ARENA_WORDS)])
     words = words[(words % 8 == 0) & are_in(view.touched, words)]
@@ -583,7 +583,7 @@ def _first_descriptor(view: HeapView, arena: int, owner: int) -> int:
 
 
 def _add_bins(
-    view: HeapView,
+    view: SearchedMemory,
     descriptor: Sequence[int],
     bits: _Bits,
     page_bytes: int,
@@ -624,7 +624,9 @@ def _fits(cached: Counter[int], spans: Spans) -> bool:
 # slab, set if the block is free. With larger pages than 4 KiB the bits have another form.
 
 
-def _blocks(view: HeapView, extents: _Extents, spans: Spans, stacks: Sequence[tuple[int, int]]) -> Blocks:
+def _blocks(
+    view: SearchedMemory, extents: _Extents, spans: Spans, stacks: Sequence[tuple[int, int]]
+) -> Blocks:
     np = import_numpy()
     slab = np.flatnonzero(extents.is_slab)
     sizes = np.array(_size_classes())[extents.classes[slab]]

@@ -1,8 +1,8 @@
 """The heap of an allocator that replaces glibc's malloc, as each reader returns it: spans of pages, and block sizes.
 
 A span is a run of pages that the allocator treats as one: a slab of blocks of one size, one large block, free pages, or
-its own metadata. Readers are given an `Image` whose data may have the allocator's roots, and a `HeapView`; they return
-None unless the allocator's own invariants prove the layout that they assume.
+its own metadata. Readers are given an `Image` whose data may have the allocator's roots, and a `SearchedMemory`; they
+return None unless the allocator's own invariants prove the layout that they assume.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CACHED = 7  # pages without a live block that a cache of the allocator keeps
 IN_HUGE = 8  # pages without a live block in a huge page that the allocator divides
 
 
-class HeapView(NamedTuple):
+class SearchedMemory(NamedTuple):
     """The memory of one process, copy or core, for a reader."""
 
     memory: Memory

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.data_words import TouchedMemory, are_in, data_words, pointers, touched_pieces
 from gdbmem.allocators.gather import gather_words
-from gdbmem.allocators.malloc_heap import HeapView, MallocHeap
+from gdbmem.allocators.malloc_heap import MallocHeap, SearchedMemory
 from gdbmem.allocators.mimalloc_map import read_page_map
 from gdbmem.allocators.mimalloc_pages import (
     SLICE,
@@ -84,12 +84,12 @@ class _Found(NamedTuple):
     broken: int = 0  # segments that are left out because their entries don't add up
 
 
-def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
+def read_heap(view: SearchedMemory, image: Image) -> Optional[MallocHeap]:
     """Return the heap of the mimalloc that is linked into *image*; None if none is proved."""
     return read_page_map(view, image) or _read_segments(view, image)
 
 
-def _read_segments(view: HeapView, image: Image) -> Optional[MallocHeap]:
+def _read_segments(view: SearchedMemory, image: Image) -> Optional[MallocHeap]:
     """Return the heap of the mimalloc 2 that is linked into *image*; None if none is proved."""
     np = import_numpy()
     segments = np.array(list(_segments(view)), np.int64)
@@ -122,14 +122,14 @@ def _read_segments(view: HeapView, image: Image) -> Optional[MallocHeap]:
     return None
 
 
-def _segments(view: HeapView) -> Iterator[int]:
+def _segments(view: SearchedMemory) -> Iterator[int]:
     """Yield where a segment may be."""
     for area in view.anonymous.items:
         for start, end in view.touched.overlaps(*area):  # of which there is little even in terabytes
             yield from range(start + _SEGMENT - 1 & -_SEGMENT, end, _SEGMENT)
 
 
-def _layouts(view: HeapView, segments: Sequence[int]) -> Iterator[_Layout]:
+def _layouts(view: SearchedMemory, segments: Sequence[int]) -> Iterator[_Layout]:
     """Yield the layouts that some of *segments* may have."""
     np = import_numpy()
     seen = set()
@@ -144,7 +144,7 @@ def _layouts(view: HeapView, segments: Sequence[int]) -> Iterator[_Layout]:
                     yield layout
 
 
-def _read_header(view: HeapView, segment: int, size: int) -> bytes:
+def _read_header(view: SearchedMemory, segment: int, size: int) -> bytes:
     """Return the first *size* bytes of *segment*; what was never touched, or can't be read, is zeros."""
     np = import_numpy()
     words = np.zeros(size // 8, np.int64)
@@ -175,7 +175,7 @@ def _may_be(data: bytes, layout: _Layout) -> bool:
     return pages > 0 and (number == _SLICES or pages == 1)
 
 
-def _read(view: HeapView, segments: Any, layout: _Layout) -> Optional[_Found]:
+def _read(view: SearchedMemory, segments: Any, layout: _Layout) -> Optional[_Found]:
     """Return all pages of *segments*; None if too many of these contradict *layout*."""
     np = import_numpy()
     size = layout.array + layout.stride * _SLICES
@@ -267,7 +267,7 @@ def _field(table: Any, offset: int, size: int) -> Any:
 
 
 def _of_image(
-    view: HeapView, memory: TouchedMemory, image: Image, found: _Found
+    view: SearchedMemory, memory: TouchedMemory, image: Image, found: _Found
 ) -> tuple[Optional[_Found], Sequence[int]]:
     """Return what of *found* belongs to *image*, and the lists of blocks that other threads freed in its heaps."""
     np = import_numpy()
@@ -302,7 +302,9 @@ def _of_image(
     return mine_only, lists
 
 
-def _arenas(view: HeapView, memory: TouchedMemory, image: Image, segments: Any) -> Iterator[tuple[int, int]]:
+def _arenas(
+    view: SearchedMemory, memory: TouchedMemory, image: Image, segments: Any
+) -> Iterator[tuple[int, int]]:
     """Yield the writable pieces of arenas, which segments are taken from: since 2.1.
 
     A description names the arena's start, its blocks, each for a segment, and how many words have a bit for each block;
@@ -322,7 +324,7 @@ def _arenas(view: HeapView, memory: TouchedMemory, image: Image, segments: Any) 
             yield from view.anonymous.overlaps(start, end)
 
 
-def _heap_words(view: HeapView, heap: int) -> Any:
+def _heap_words(view: SearchedMemory, heap: int) -> Any:
     np = import_numpy()
     pieces = [words for _, words in touched_pieces(view, [(heap & -8, (heap & -8) + 8 * _HEAP_WORDS)])]
     return np.concatenate(pieces) if pieces else np.zeros(0, np.int64)

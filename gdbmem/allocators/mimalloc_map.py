@@ -26,7 +26,7 @@ from gdbmem.allocators.data_words import (
     touched_pieces,
 )
 from gdbmem.allocators.gather import gather, gather_words
-from gdbmem.allocators.malloc_heap import HeapView, MallocHeap
+from gdbmem.allocators.malloc_heap import MallocHeap, SearchedMemory
 from gdbmem.allocators.mimalloc_pages import (
     SLICE,
     Pages,
@@ -79,7 +79,7 @@ class _Runs(NamedTuple):
     descriptors: Any
 
 
-def read_page_map(view: HeapView, image: Image) -> Optional[MallocHeap]:
+def read_page_map(view: SearchedMemory, image: Image) -> Optional[MallocHeap]:
     """Return the heap of the mimalloc 3 that is linked into *image*; None if none is proved."""
     words = data_words(view, image.writable)
     memory = TouchedMemory(view)
@@ -94,7 +94,7 @@ def read_page_map(view: HeapView, image: Image) -> Optional[MallocHeap]:
 
 
 def _heap(
-    view: HeapView,
+    view: SearchedMemory,
     image: Image,
     memory: TouchedMemory,
     words: DataWords,
@@ -124,7 +124,9 @@ def _heap(
     )
 
 
-def _maps(words: DataWords, view: HeapView, memory: TouchedMemory) -> Iterator[Sequence[tuple[int, int]]]:
+def _maps(
+    words: DataWords, view: SearchedMemory, memory: TouchedMemory
+) -> Iterator[Sequence[tuple[int, int]]]:
     """Yield the parts (number, address) of what may be the page map, most parts first."""
     np = import_numpy()
     candidates = distinct(pointers(words, view.anonymous).values)
@@ -149,7 +151,7 @@ def _maps(words: DataWords, view: HeapView, memory: TouchedMemory) -> Iterator[S
 
 
 def _parts(
-    view: HeapView, memory: TouchedMemory, roots: Any, number: int
+    view: SearchedMemory, memory: TouchedMemory, roots: Any, number: int
 ) -> Iterator[tuple[tuple[int, int], int]]:
     """Yield what may be part *number* of maps: ((root, words before its first part), address)."""
     np = import_numpy()
@@ -164,7 +166,7 @@ def _parts(
                 yield (int(read[row]), before), int(values[row, column])
 
 
-def _runs(view: HeapView, parts: Sequence[tuple[int, int]]) -> _Runs:
+def _runs(view: SearchedMemory, parts: Sequence[tuple[int, int]]) -> _Runs:
     np = import_numpy()
     slices, entries = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
     for number, part in parts:
@@ -235,7 +237,7 @@ def _field(rows: Any, offset: int, size: int) -> Any:
     return np.ascontiguousarray(rows[:, offset : offset + size]).view(f"<u{size}")[:, 0].astype(np.int64)
 
 
-def _arenas(words: DataWords, view: HeapView, memory: TouchedMemory) -> list[tuple[int, int, int]]:
+def _arenas(words: DataWords, view: SearchedMemory, memory: TouchedMemory) -> list[tuple[int, int, int]]:
     """Return start, end of the description, and end of the arenas that the object's data leads to."""
     starts = distinct(pointers(words, view.touched).values)
     starts = starts[starts % SLICE == 0]

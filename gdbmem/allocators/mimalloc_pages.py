@@ -12,7 +12,16 @@ from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.data_words import are_within
 from gdbmem.allocators.live_blocks import Blocks, Slabs, blocks_of, lists_in_slabs
-from gdbmem.allocators.malloc_heap import CHANGING, FREE, LARGE, METADATA, RETURNED, SLAB, HeapView, Spans
+from gdbmem.allocators.malloc_heap import (
+    CHANGING,
+    FREE,
+    LARGE,
+    METADATA,
+    RETURNED,
+    SLAB,
+    SearchedMemory,
+    Spans,
+)
 from gdbmem.arrays import import_numpy
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
@@ -160,7 +169,7 @@ def _offsets(starts: Any, sizes: Any, free: Any) -> Any:
 
 
 def spans_of(
-    view: HeapView, pages: Pages, metadata: Sequence[tuple[int, int]], free: Sequence[tuple[int, int]]
+    view: SearchedMemory, pages: Pages, metadata: Sequence[tuple[int, int]], free: Sequence[tuple[int, int]]
 ) -> Spans:
     """Return *pages*, and what of *metadata* and *free* is in none of them.
 

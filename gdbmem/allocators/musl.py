@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Optional
 from gdbmem.allocators.data_words import DataWords, TouchedMemory, are_in, are_within, data_words, pointers
 from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.allocators.live_blocks import Blocks
-from gdbmem.allocators.malloc_heap import CHANGING, LARGE, METADATA, SLAB, HeapView, MallocHeap, Spans
+from gdbmem.allocators.malloc_heap import CHANGING, LARGE, METADATA, SLAB, MallocHeap, SearchedMemory, Spans
 from gdbmem.arrays import distinct, import_numpy
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
@@ -63,7 +63,7 @@ class _Found(NamedTuple):
     odd: int  # of them, in all
 
 
-def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
+def read_heap(view: SearchedMemory, image: Image) -> Optional[MallocHeap]:
     """Return the heap of the musl that *image* is, or that is linked into it; None if none is proved."""
     memory = TouchedMemory(view)
     for secret, first in _roots(view, memory, image):
@@ -81,7 +81,7 @@ def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
     return None
 
 
-def _roots(view: HeapView, memory: TouchedMemory, image: Image) -> Iterator[tuple[int, int]]:
+def _roots(view: SearchedMemory, memory: TouchedMemory, image: Image) -> Iterator[tuple[int, int]]:
     """Yield what may be the secret, and the first area."""
     np = import_numpy()
     words = data_words(view, image.writable)
@@ -110,7 +110,7 @@ def _areas(memory: TouchedMemory, secret: int, first: int) -> Sequence[int]:
     return list(areas)
 
 
-def _groups(view: HeapView, memory: TouchedMemory, areas: Sequence[int]) -> Optional[_Found]:
+def _groups(view: SearchedMemory, memory: TouchedMemory, areas: Sequence[int]) -> Optional[_Found]:
     """Return the groups that *areas* describe, and where some are changing; None unless they prove it."""
     np = import_numpy()
     at = np.array(areas, np.int64)
@@ -154,7 +154,7 @@ def _lead_elsewhere(memory: TouchedMemory, groups: _Groups, descriptors: Any) ->
     return result
 
 
-def _proved(view: HeapView, groups: _Groups, are_odd: Any) -> Optional[_Found]:
+def _proved(view: SearchedMemory, groups: _Groups, are_odd: Any) -> Optional[_Found]:
     """Return those of *groups* that prove themselves, and where the others are that overlap none; None if too many."""
     np = import_numpy()
     while True:

@@ -33,8 +33,8 @@ from gdbmem.allocators.malloc_heap import (
     LARGE,
     METADATA,
     SLAB,
-    HeapView,
     MallocHeap,
+    SearchedMemory,
     Spans,
 )
 from gdbmem.arrays import distinct, import_numpy
@@ -87,7 +87,7 @@ class _Found(NamedTuple):
     odd: int
 
 
-def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
+def read_heap(view: SearchedMemory, image: Image) -> Optional[MallocHeap]:
     """Return the heap of the tbbmalloc whose variables are in the data of *image*; None if none is proved."""
     words, memory = data_words(view, image.writable), TouchedMemory(view)
     for main in _mains(view, memory, words, image):
@@ -98,7 +98,7 @@ def read_heap(view: HeapView, image: Image) -> Optional[MallocHeap]:
 
 
 def _heap(
-    view: HeapView, memory: TouchedMemory, words: DataWords, image: Image, main: _Main, found: _Found
+    view: SearchedMemory, memory: TouchedMemory, words: DataWords, image: Image, main: _Main, found: _Found
 ) -> MallocHeap:
     slabs = found.slabs
     _, lengths = lists_in_slabs(memory, slabs.starts, slabs.starts + _SLAB, slabs.freed, slabs.used)
@@ -119,7 +119,7 @@ def _heap(
     )
 
 
-def _mains(view: HeapView, memory: TouchedMemory, words: DataWords, image: Image) -> Iterator[_Main]:
+def _mains(view: SearchedMemory, memory: TouchedMemory, words: DataWords, image: Image) -> Iterator[_Main]:
     np = import_numpy()
     places = distinct(pointers(words, view.anonymous).values)
     places = places[places % _PAGE == 0]
@@ -136,7 +136,7 @@ def _mains(view: HeapView, memory: TouchedMemory, words: DataWords, image: Image
             yield _Main(place, owner, parts)
 
 
-def _find(view: HeapView, memory: TouchedMemory, main: _Main) -> Optional[_Found]:
+def _find(view: SearchedMemory, memory: TouchedMemory, main: _Main) -> Optional[_Found]:
     """Return what the entries of *main* lead to; None unless hardly any contradicts."""
     np = import_numpy()
     rows, readable = gather(memory, main.parts, _SLAB)
@@ -189,7 +189,9 @@ def _large(memory: TouchedMemory, places: Any, wanted: Any) -> tuple[Sequence[An
     return (headers, headers + taken, size, index & _INDEX == wanted, places + _LARGE_HEADER), is_large
 
 
-def _spans(view: HeapView, memory: TouchedMemory, words: DataWords, main: _Main, found: _Found) -> Spans:
+def _spans(
+    view: SearchedMemory, memory: TouchedMemory, words: DataWords, main: _Main, found: _Found
+) -> Spans:
     np = import_numpy()
     slabs = found.slabs
     kinds = np.where(slabs.used > 0, SLAB, FREE)
@@ -233,7 +235,7 @@ def _slabs_of_its_own(
                 break
 
 
-def _regions(view: HeapView, memory: TouchedMemory, main: _Main) -> Sequence[tuple[int, int]]:
+def _regions(view: SearchedMemory, memory: TouchedMemory, main: _Main) -> Sequence[tuple[int, int]]:
     """Return the regions on the list that one of the owner's first words begins; none if it leads elsewhere."""
     try:
         heads = words_at(memory, main.owner, _FIRST)
@@ -246,7 +248,7 @@ def _regions(view: HeapView, memory: TouchedMemory, main: _Main) -> Sequence[tup
     return ()
 
 
-def _chain(view: HeapView, memory: TouchedMemory, at: int) -> Mapping[int, int]:
+def _chain(view: SearchedMemory, memory: TouchedMemory, at: int) -> Mapping[int, int]:
     """Return start and end of the regions from the one at *at* on: each begins with the next and the previous one."""
     found: dict[int, int] = {}
     before = 0

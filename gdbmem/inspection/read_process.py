@@ -13,7 +13,7 @@ from gdbmem.allocators.glibc.bins import threads_inside
 from gdbmem.allocators.glibc.heap import Walker, read_heap
 from gdbmem.allocators.glibc.layout import LibcFacts, ThreadPointers
 from gdbmem.allocators.glibc.stacks import ThreadStack, find_stacks
-from gdbmem.allocators.malloc_heap import HeapView, MallocHeap
+from gdbmem.allocators.malloc_heap import MallocHeap, SearchedMemory
 from gdbmem.allocators.others import GOOGLE_TCMALLOC, recognise
 from gdbmem.errors import Notice
 from gdbmem.inspection import ledger_parts
@@ -34,7 +34,7 @@ from gdbmem.text import format_size, plural, printable
 
 
 _WORTH_BYTES = 1 << 20
-_Reader = Callable[[HeapView, Image], Optional[MallocHeap]]
+_Reader = Callable[[SearchedMemory, Image], Optional[MallocHeap]]
 
 
 def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
@@ -49,7 +49,7 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
     if left < worth:
         return []
     data = [area for image in reading.images for area in image.writable]
-    view = HeapView(
+    view = SearchedMemory(
         memory,
         Ranges((m.start, m.end) for m in reading.mappings if m.is_anonymous and "w" in m.permissions),
         Ranges([*reading.resident.items, *_touched_data(reading, data)]),

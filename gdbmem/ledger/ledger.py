@@ -25,7 +25,7 @@ from gdbmem.model.ledger import Arena, Entry, Heap, LargePiece, Ledger, OtherMal
 from gdbmem.text import format_size, plural
 
 if TYPE_CHECKING:
-    from gdbmem.allocators.malloc_heap import HeapView, MallocHeap
+    from gdbmem.allocators.malloc_heap import MallocHeap, SearchedMemory
     from gdbmem.model.bfc import Allocator
 
 _LISTED = 8  # mappings or files named in an entry's detail
@@ -47,7 +47,7 @@ class ProcessImage:
     others: Recognised = field(default_factory=Recognised)
     pools: Sequence[Allocator] = ()  # of BFC allocators
     mallocs: Sequence[MallocHeap] = ()  # of allocators that replace glibc's,
-    heap_view: Optional[HeapView] = None  # and the memory that they were read from
+    heap_view: Optional[SearchedMemory] = None  # and the memory that they were read from
     forked_from: Optional[int] = None  # the parent that runs the same program since a fork
     beside: MappingType[str, int] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)

@@ -22,8 +22,8 @@ from gdbmem.allocators.malloc_heap import (
     METADATA,
     RETURNED,
     SLAB,
-    HeapView,
     MallocHeap,
+    SearchedMemory,
 )
 from gdbmem.linux.elf.objects import Image, images
 from gdbmem.linux.holding.ptrace import Freeze
@@ -34,13 +34,13 @@ from tests.conftest import Program
 from tests.libraries import needs_library, skip_without_library
 from tests.live.explaining import Running, running
 
-Reader = Callable[[HeapView, Image], Optional[MallocHeap]]
+Reader = Callable[[SearchedMemory, Image], Optional[MallocHeap]]
 STOPS = 4  # of the process with busy threads
 
 
 def heaps_of(
     pid: int, reader: Reader, look: Optional[Callable[[MallocHeap], object]] = None
-) -> tuple[list[MallocHeap], HeapView]:
+) -> tuple[list[MallocHeap], SearchedMemory]:
     """Return what *reader* finds in all objects of process *pid*, which is stopped meanwhile, and seen by *look*."""
     with ProcMemory(pid) as memory, Freeze(pid):
         mappings = [m for m in read_smaps(pid) if "w" in m.permissions and m.permissions.endswith("p")]
@@ -49,7 +49,7 @@ def heaps_of(
         )
         areas = [(m.start, m.end) for m in mappings]
         kinds = page_kinds(pid, areas)
-        view = HeapView(memory, anonymous, Ranges([*kinds.anonymous.items, *kinds.files.items]))
+        view = SearchedMemory(memory, anonymous, Ranges([*kinds.anonymous.items, *kinds.files.items]))
         found = (reader(view, image) for image in images(memory, read_smaps(pid)))
         heaps = [heap for heap in found if heap is not None]
         if look is not None:

@@ -16,8 +16,8 @@ from gdbmem.allocators.malloc_heap import (
     METADATA,
     RETURNED,
     SLAB,
-    HeapView,
     MallocHeap,
+    SearchedMemory,
 )
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
@@ -94,7 +94,7 @@ class Process:
     def read(self, *, without: Optional[int] = None) -> Optional[MallocHeap]:
         pieces = [(DATA, bytes(self.data)), (META, bytes(self.meta))]
         touched = [(start, start + len(data)) for start, data in pieces]
-        view = HeapView(
+        view = SearchedMemory(
             BytesMemory([piece for piece in pieces if piece[0] != without]),
             Ranges([(META, META + len(self.meta)), (HEAP, HEAP + (64 << 20))]),
             Ranges([*touched, (HEAP, HEAP + (1 << 20))]),

@@ -18,8 +18,8 @@ from gdbmem.allocators.malloc_heap import (
     METADATA,
     RETURNED,
     SLAB,
-    HeapView,
     MallocHeap,
+    SearchedMemory,
 )
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
@@ -69,7 +69,7 @@ class _Process:
         anonymous = Ranges([(OWN, OWN + 4 * MIB), (HEAP, HEAP + 40 * PAGE)])
         touched = Ranges([(DATA, DATA + 4 * MIB), (OWN, OWN + 4 * MIB)])
         image = Image("/usr/lib/liballocates.so", 0, DATA, [(DATA, DATA + 4 * MIB)], "", False)
-        return read_heap(HeapView(memory, anonymous, touched), image)
+        return read_heap(SearchedMemory(memory, anonymous, touched), image)
 
 
 def test_every_page_is_counted_by_what_its_descriptor_says() -> None:
@@ -236,7 +236,7 @@ def test_a_tree_of_three_levels_whose_memory_is_gone_has_no_leaves() -> None:
     root, size = 0x10000, 8 << 15
     memory = BytesMemory([(root, bytes(size))])
     area = Ranges([(root, root + size)])
-    assert _leaves(HeapView(memory, area, area), root, _Form(12, 57)) == []
+    assert _leaves(SearchedMemory(memory, area, area), root, _Form(12, 57)) == []
 
 
 @pytest.mark.parametrize(("form", "words"), [(_Form(12, 48), 1), (_Form(12, 57), 2)])
@@ -248,7 +248,7 @@ def test_pages_of_one_descriptor_are_one_run_across_the_pieces_that_are_read(for
     entries[last + 5] = entries[last + 9] = DESCRIPTORS + 128  # a large block: its first and its last page
     data = b"".join(struct.pack("<Q", entry) + bytes(8 * (words - 1)) for entry in entries)
     area = Ranges([(leaf, leaf + len(data))])
-    tree = _read_leaves(HeapView(BytesMemory([(leaf, data)]), area, area), [(leaf, 7 << 15)], form)
+    tree = _read_leaves(SearchedMemory(BytesMemory([(leaf, data)]), area, area), [(leaf, 7 << 15)], form)
     assert [column.tolist() for column in tree[1:]] == [
         [(7 << 15) + first << 12, (7 << 15) + last + 5 << 12],
         [(7 << 15) + last - 1 << 12, (7 << 15) + last + 9 << 12],

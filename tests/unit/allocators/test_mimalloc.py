@@ -8,7 +8,7 @@ from typing import Optional
 import pytest
 
 from gdbmem.allocators import mimalloc
-from gdbmem.allocators.malloc_heap import CHANGING, FREE, LARGE, METADATA, SLAB, HeapView, MallocHeap
+from gdbmem.allocators.malloc_heap import CHANGING, FREE, LARGE, METADATA, SLAB, MallocHeap, SearchedMemory
 from gdbmem.allocators.mimalloc import read_heap
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
@@ -36,7 +36,7 @@ class Process:
     def read(self, without: int = 0) -> Optional[MallocHeap]:
         touched = Ranges((start, start + len(data)) for start, data in self.pieces.items())
         pieces = [(start, bytes(data)) for start, data in self.pieces.items() if start != without]
-        view = HeapView(BytesMemory(pieces), Ranges(self.areas), touched)
+        view = SearchedMemory(BytesMemory(pieces), Ranges(self.areas), touched)
         return read_heap(view, Image("program", 0, DATA, [(DATA, DATA + 0x4000)], "", False))
 
 
@@ -270,7 +270,7 @@ def test_memory_that_looks_like_segments_is_searched_once_for_all_objects_of_a_p
     data = struct.pack("<Q", 1) * (4 * SLICE // 8)  # each word could be the first of an entry
     memory = BytesMemory([(SEGMENT, data), (DATA, bytes(0x4000))])
     areas = Ranges([(SEGMENT, SEGMENT + (1 << 25))])
-    view = HeapView(memory, areas, Ranges([(SEGMENT, SEGMENT + 4 * SLICE), (DATA, DATA + 0x4000)]), {})
+    view = SearchedMemory(memory, areas, Ranges([(SEGMENT, SEGMENT + 4 * SLICE), (DATA, DATA + 0x4000)]), {})
     counts = []
     for name in ("program", "library"):
         assert read_heap(view, Image(name, 0, DATA, [(DATA, DATA + 0x4000)], "", False)) is None
@@ -281,5 +281,5 @@ def test_memory_that_looks_like_segments_is_searched_once_for_all_objects_of_a_p
 def test_address_space_that_was_never_touched_is_not_walked() -> None:
     areas = Ranges([(SEGMENT, SEGMENT + (1 << 56))])  # an address sanitizer reserves terabytes
     touched = Ranges([(SEGMENT, SEGMENT + SLICE), (SEGMENT + (1 << 50), SEGMENT + (1 << 50) + 1)])
-    view = HeapView(BytesMemory([]), areas, touched)
+    view = SearchedMemory(BytesMemory([]), areas, touched)
     assert list(mimalloc._segments(view)) == [SEGMENT, SEGMENT + (1 << 50)]

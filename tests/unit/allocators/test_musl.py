@@ -7,7 +7,7 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.allocators.malloc_heap import CHANGING, LARGE, METADATA, SLAB, HeapView, MallocHeap
+from gdbmem.allocators.malloc_heap import CHANGING, LARGE, METADATA, SLAB, MallocHeap, SearchedMemory
 from gdbmem.allocators.musl import read_heap
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
@@ -49,7 +49,7 @@ class Process:
         touched = Ranges((start, start + len(data)) for start, data in self.pieces.items())
         pieces = [(start, bytes(data)) for start, data in self.pieces.items() if start != without]
         anonymous = Ranges([(AREA, AREA + PAGE), (HEAP, HEAP + 16 * PAGE)])
-        view = HeapView(BytesMemory(pieces), anonymous, touched)
+        view = SearchedMemory(BytesMemory(pieces), anonymous, touched)
         return read_heap(view, Image("libc.so", 0, DATA, [(DATA, DATA + PAGE)], "", False))
 
 

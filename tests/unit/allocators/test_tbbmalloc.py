@@ -7,7 +7,16 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.allocators.malloc_heap import CACHED, CHANGING, FREE, LARGE, METADATA, SLAB, HeapView, MallocHeap
+from gdbmem.allocators.malloc_heap import (
+    CACHED,
+    CHANGING,
+    FREE,
+    LARGE,
+    METADATA,
+    SLAB,
+    MallocHeap,
+    SearchedMemory,
+)
 from gdbmem.allocators.tbbmalloc import read_heap
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
@@ -62,7 +71,7 @@ class Process:
         touched = Ranges((start, start + len(data)) for start, data in self.pieces.items())
         pieces = [(start, bytes(data)) for start, data in self.pieces.items() if start != without]
         anonymous = Ranges((start, start + len(data)) for start, data in self.pieces.items() if start != DATA)
-        view = HeapView(BytesMemory(pieces), anonymous, touched)
+        view = SearchedMemory(BytesMemory(pieces), anonymous, touched)
         return read_heap(view, Image("libtbbmalloc.so.2", 0, DATA, [(DATA, DATA + PAGE)], "", False))
 
 

@@ -6,7 +6,7 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.allocators.malloc_heap import SLAB, HeapView, MallocHeap, Spans
+from gdbmem.allocators.malloc_heap import SLAB, MallocHeap, SearchedMemory, Spans
 from gdbmem.allocators.others import Recognised
 from gdbmem.inspection import read_process
 from gdbmem.ledger.ledger import ProcessImage
@@ -27,7 +27,7 @@ def test_further_readers_are_asked_only_while_memory_is_unexplained(
 ) -> None:
     shown: list[Image] = []
 
-    def read(view: HeapView, image: Image) -> MallocHeap:
+    def read(view: SearchedMemory, image: Image) -> MallocHeap:
         shown.append(image)
         return MallocHeap("a", "1", image.name, Spans.of([[START], [START + explained], [SLAB], [64], [1]]))
 
@@ -41,7 +41,7 @@ def test_further_readers_are_asked_only_while_memory_is_unexplained(
 
 
 def test_a_small_heap_is_read_where_a_library_replaces_malloc(monkeypatch: pytest.MonkeyPatch) -> None:
-    def read(view: HeapView, image: Image) -> MallocHeap:
+    def read(view: SearchedMemory, image: Image) -> MallocHeap:
         return MallocHeap("a", "1", image.name, Spans.of([[START], [START + 4096], [SLAB], [64], [1]]))
 
     monkeypatch.setattr(read_process, "_readers", lambda images: [(read, one) for one in images])
