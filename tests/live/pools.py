@@ -54,6 +54,18 @@ class Server:
 
 
 @contextlib.contextmanager
+def serving(process: subprocess.Popen[str]) -> Iterator[Server]:
+    """Yield the program that is started as *process*, once it is ready; end it with the block."""
+    try:
+        one = Server(process)
+        assert one.receive() == "ready"
+        yield one
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@contextlib.contextmanager
 def server(
     name: str, program: str, *, stderr: Union[int, IO[Any]] = subprocess.DEVNULL, **environment: str
 ) -> Iterator[Server]:
@@ -67,10 +79,5 @@ def server(
         text=True,
         env={**os.environ, "CUDA_VISIBLE_DEVICES": "", "PYTHONNOUSERSITE": "1", **environment},
     )
-    try:
-        one = Server(process)
-        assert one.receive() == "ready"
+    with serving(process) as one:
         yield one
-    finally:
-        process.kill()
-        process.communicate()

@@ -18,7 +18,7 @@ from gdbmem.model.bfc import EXTENDS, FAILS, FITS, IN_USE, LOWER, ONNXRUNTIME, T
 from gdbmem.pools.decision import Request, decide
 from tests.conftest import Program
 from tests.cover import cover
-from tests.live.pools import Server
+from tests.live.pools import Server, serving
 
 PLAIN, STAMPED, BOTH_ENDS, STREAMS = 0, 1, 2, 3
 # (layout, option): 1,000 sequences in all.
@@ -41,13 +41,8 @@ def pool_program(program: Program, layout: int) -> Iterator[Server]:
     process = subprocess.Popen(
         [program("bfc_pool", f"-DLAYOUT={layout}")], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
-    try:
-        one = Server(process)
-        assert one.receive() == "ready"
+    with serving(process) as one:
         yield one
-    finally:
-        process.kill()
-        process.communicate()
 
 
 def made(one: Server, *words: object) -> tuple[list[int], list[list[int]]]:
