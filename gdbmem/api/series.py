@@ -15,15 +15,15 @@ from gdbmem.files import location
 from gdbmem.formats.series import RecordedSeries, read_series, series_tool
 from gdbmem.linux.process.process import stat_of
 from gdbmem.model.series import TREE, Comparison, SeriesFacts, SeriesLine, SeriesSummary
-from gdbmem.recording.triggers import trigger_text, triggers_of
 from gdbmem.runs.run import Run, current_folder, is_run, open_run
 from gdbmem.series import comparison
 from gdbmem.series.comparison import Figures, difference_of, levels_of
 from gdbmem.series.gate import judge_recordings
 from gdbmem.series.statistics import thinned
-from gdbmem.series.store import Recording, SeriesWriter
+from gdbmem.series.store import Recording, SeriesWriter, triggers_of
 from gdbmem.series.summary import judged_points
 from gdbmem.series.summary import summarize as summary_of
+from gdbmem.series.text import trigger_text
 from gdbmem.text import printable
 
 if TYPE_CHECKING:

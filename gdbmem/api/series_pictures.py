@@ -13,14 +13,13 @@ from typing import Any
 
 from gdbmem.linux.process.process import boot_id
 from gdbmem.model.series import TREE, LineSummary, Mark, SeriesSummary
-from gdbmem.recording.triggers import trigger_text, triggers_of
 from gdbmem.runs.run import is_run, open_run
 from gdbmem.series.black_box import black_box_of, black_box_sentences
 from gdbmem.series.charts import Curve, Panel, Picture
 from gdbmem.series.statistics import thinned
-from gdbmem.series.store import Recording
+from gdbmem.series.store import Recording, triggers_of
 from gdbmem.series.summary import judged_points
-from gdbmem.series.text import METRIC_NAMES, headline
+from gdbmem.series.text import METRIC_NAMES, headline, trigger_text
 
 _MOST_CURVES = 7
 _MOST_ABOVE = 3

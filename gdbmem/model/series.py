@@ -1,7 +1,7 @@
 """Memory over time: readings of processes, the lines they draw, marks. Sizes are bytes, times seconds."""
 
 from collections.abc import Sequence
-from typing import Annotated, NamedTuple, Optional
+from typing import Annotated, NamedTuple, Optional, TypedDict
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
@@ -331,3 +331,15 @@ class Comparison(NamedTuple):
     second: Sequence[str]
     differences: Sequence[Difference]
     notices: Sequence[Notice] = ()
+
+
+class FiredTrigger(TypedDict):
+    """An action that a trigger has started, in the form saved in the run."""
+
+    t: float  # seconds since the recording began
+    when: str
+    value: str
+    do: str
+    pid: int
+    folder: str  # relative to the run folder
+    failed: bool  # a step of it did, as far as is known

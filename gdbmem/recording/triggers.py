@@ -11,16 +11,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Callable, NamedTuple, Optional, TypedDict
+from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.inspection.interpreters import module_words
-from gdbmem.json_values import fits
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesLine
-from gdbmem.runs.run import Run, is_run, open_run
-from gdbmem.text import format_duration, format_size, parse_size, printable
+from gdbmem.model.series import TREE, FiredTrigger, Mark, ProcessSample, SeriesLine
+from gdbmem.runs.run import Run
+from gdbmem.text import format_size, parse_size, printable
 
 _COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le,
@@ -39,18 +37,6 @@ _COUNTED = ("threads", "files")
 _CONDITION = re.compile(r"\s*(\w+)\s*(>=|<=|>|<)\s*(\S.*?)\s*")
 _JUDGE_EVERY_SECONDS, _JUDGE_BUDGET = 10.0, 0.01  # of a CPU
 _LAST_WAIT_SECONDS = 30.0  # for actions in progress when the recording ends
-
-
-class FiredTrigger(TypedDict):
-    """An action that a trigger has started, in the form saved in the run."""
-
-    t: float  # seconds since the recording began
-    when: str
-    value: str
-    do: str
-    pid: int
-    folder: str  # relative to the run folder
-    failed: bool  # a step of it did, as far as is known
 
 
 class Condition(NamedTuple):
@@ -244,18 +230,3 @@ class Triggers:
                 errors = self._run.place / fired["folder"] / "errors"
                 errors.write_text("the recording ended before this action started\n")
             self._has_failed(fired)
-
-
-def triggers_of(folder: Path) -> list[FiredTrigger]:
-    """Return the actions of triggers in the run in *folder*, by its run.json; malformed entries are omitted."""
-    found = open_run(folder).facts.get("triggers") if is_run(folder) else None
-    return [each for each in found if fits(FiredTrigger, each)] if isinstance(found, list) else []
-
-
-def trigger_text(trigger: FiredTrigger) -> str:
-    """Return a sentence on the action of *trigger*."""
-    when = f"after {format_duration(trigger['t'])}, when {trigger['when']} ({trigger['value']})"
-    action = f"{trigger['do']} of process {trigger['pid']}"
-    failed = trigger.get("failed")
-    where = f"{action} failed or is incomplete: see" if failed else f"{action}, in"
-    return printable(f"{when}: {where} {trigger['folder']}")

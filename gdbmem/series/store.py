@@ -21,10 +21,20 @@ from urllib.parse import quote
 
 from gdbmem.errors import InputError
 from gdbmem.files import HeldFolder, JsonObject
+from gdbmem.json_values import fits
 from gdbmem.linux.monitoring.sampling import PAGE_BYTES, Glance, sizes_of
-from gdbmem.model.series import READING_FIELDS, TREE, Mark, ProcessSample, Sample, SeriesFacts, SeriesLine
+from gdbmem.model.series import (
+    READING_FIELDS,
+    TREE,
+    FiredTrigger,
+    Mark,
+    ProcessSample,
+    Sample,
+    SeriesFacts,
+    SeriesLine,
+)
 from gdbmem.runs.distrust import DamagedError, typed_facts
-from gdbmem.runs.run import DATABASE, has_series
+from gdbmem.runs.run import DATABASE, has_series, is_run, open_run
 from gdbmem.series.journal import Journal, forget_journal, read_journal, thin
 from gdbmem.text import printable
 
@@ -535,3 +545,9 @@ def _unwritable(folder: Path, error: Exception) -> InputError:
 def _storable(value: Any) -> Any:
     # SQLite's text is UTF-8; names of processes may hold other bytes.
     return value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else value
+
+
+def triggers_of(folder: Path) -> list[FiredTrigger]:
+    """Return the actions of triggers in the run in *folder*, by its run.json; malformed entries are omitted."""
+    found = open_run(folder).facts.get("triggers") if is_run(folder) else None
+    return [each for each in found if fits(FiredTrigger, each)] if isinstance(found, list) else []

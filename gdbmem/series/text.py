@@ -9,6 +9,7 @@ from typing import Optional
 
 from gdbmem.model.series import (
     CgroupSummary,
+    FiredTrigger,
     LineSummary,
     Mark,
     Outside,
@@ -410,3 +411,12 @@ def _unit(size: float) -> tuple[str, int]:
         if size >= 2 * factor:
             return unit, factor
     return "B", 1
+
+
+def trigger_text(trigger: FiredTrigger) -> str:
+    """Return a sentence on the action of *trigger*."""
+    when = f"after {format_duration(trigger['t'])}, when {trigger['when']} ({trigger['value']})"
+    action = f"{trigger['do']} of process {trigger['pid']}"
+    failed = trigger.get("failed")
+    where = f"{action} failed or is incomplete: see" if failed else f"{action}, in"
+    return printable(f"{when}: {where} {trigger['folder']}")

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import InputError
+from gdbmem.model.series import FiredTrigger
 from gdbmem.recording.bundle import main, steps
-from gdbmem.recording.triggers import FiredTrigger, parse_condition, trigger_text
+from gdbmem.recording.triggers import parse_condition
+from gdbmem.series.text import trigger_text
 from tests.live.test_monitor import monitor
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
