@@ -20,7 +20,7 @@ from gdbmem.model.series import (
 )
 from gdbmem.series.fitted import seconds_to_resolve
 from gdbmem.terminal import drawing
-from gdbmem.terminal.charting import time_ticks
+from gdbmem.terminal.charting import Axis, draw_chart, time_ticks
 from gdbmem.terminal.console import (
     ASCII,
     Console,
@@ -29,7 +29,6 @@ from gdbmem.terminal.console import (
     print_notices,
     print_sentence,
 )
-from gdbmem.terminal.text_chart import Axis, draw_chart
 from gdbmem.text import (
     format_delta,
     format_duration,
