@@ -161,7 +161,7 @@ class _Reader:
             self._first = min(entries & self._body, key=lambda line: line.number, default=None)
         passages = dict(self._passages())
         self._unclear |= {self._lines[key] for key in self._lines if self._is_torn(key)}
-        if self._is_merged():
+        if self._is_merged() or self._has_lost_loop():
             self._unclear |= set(self._lines.values())
         for at, one in self._instructions.items():
             if one.goes_on and one.target is not None and one.target not in self._calls:
@@ -722,12 +722,50 @@ class _Reader:
             for at, calls in self._calls.items()
         )  # fmt: skip
 
+    def _has_lost_loop(self) -> bool:
+        """Return whether lines of the function are executed in a loop outside its calls.
+
+        The compiler has moved the first turn of a loop in front of it, and says only of that one that it is a call.
+        """
+        if self._is_wanted(self._block):
+            return False
+        outside = {at for at, calls in self._calls.items() if not calls}
+        return any(self._line(at) in self._body and self._is_repeated(at, outside) for at in outside)
+
+    def _is_repeated(self, address: int, area: AbstractSet[int]) -> bool:
+        """Return whether control comes back to *address* without leaving the *area*."""
+        seen: set[int] = set()
+        todo = [address]
+        while todo:
+            new = area & set(self._successors[todo.pop()])
+            if address in new:
+                return True
+            todo += new - seen
+            seen |= new
+        self._spend(len(seen))
+        return False
+
     def _is_start(self, address: int) -> bool:
         """Return whether the innermost call begins at *address* rather than shares what follows with another one."""
+        if self._goes_on(address):
+            return False
         if self._is_first(address):
             return True
         starts = self._starts_of(self._calls[address][-1], len(self._calls[address]))
         return not starts.addresses or address in starts.addresses or self._begins(address) in starts.lines
+
+    def _goes_on(self, address: int) -> bool:
+        """Return whether a statement that another call has begun goes on at *address*.
+
+        On the only line of a function there is no telling one statement from the next.
+        """
+        calls, line = self._calls[address], self._line(address)
+        if self._first is None or self._begins(address) is not None or address == calls[-1][0]:
+            return False
+        return any(
+            len(self._calls[at]) == len(calls) and self._calls[at] != calls and self._line(at) == line
+            for at in self._predecessors[address]
+        )
 
     def _starts_of(self, key: BlockKey, depth: int) -> _Starts:
         """Return where control enters the call, at this *depth* among those in progress."""

@@ -147,6 +147,28 @@ def test_calls_that_are_left_or_merged_are_counted_or_said_to_be_unclear(
     assert len(unclear) <= 2, said
 
 
+MOVED = ("Less::operator()", "shorten")
+
+
+@pytest.mark.parametrize(
+    ("compiler", "level"), cover(BUILDS, lambda compiler, level: level == LTO and compiler == "g++")
+)
+def test_calls_whose_code_was_shared_or_lost_are_counted_or_said_to_be_unclear(
+    program: Program, scratch: Path, compiler: str, level: tuple[str, ...]
+) -> None:
+    points = "".join(f'  - {{at: "{name}", name: {number}}}\n' for number, name in enumerate(MOVED))
+    target = built(program, "inlined_moved", compiler, level)
+    played = play(f"engine: faults\npoints:\n{points}", scratch, program=target)
+    own = {name: int(calls) for name, calls in re.findall(r"^(\S+) (\d+)$", played.out, re.M)}
+    hits = {name: point["hits"] for name, point in zip(MOVED, played.facts["points"])}
+    said = [one["message"] for one in played.facts["warnings"] if one["slug"] == "inlined-unclear"]
+    unclear = {name for name in MOVED if any(f"'{name}' is inlined" in text for text in said)}
+    assert {name: hits[name] for name in set(MOVED) - unclear} == {
+        name: own[name] for name in set(MOVED) - unclear
+    }
+    assert "shorten" not in unclear
+
+
 CONDITIONS = {
     "work": "n % 3 == 0",
     "Pool::add": "size % 2 == 0 && this->name[0] == 'n'",
