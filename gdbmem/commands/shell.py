@@ -709,13 +709,14 @@ Usage: COMMAND [OPTIONS] --to FORMAT A [B]
 gdbmem export profile.heap --to pprof -o profile.pb.gz       go tool pprof, pyroscope
 gdbmem export RUN:loaded --to speedscope -o loaded.json      speedscope.app
 gdbmem export before.heap after.heap --to csv                what changed, path by path
+gdbmem export before.heap --to parquet -o before.parquet     pandas, polars, DuckDB (needs the package pyarrow)
 gdbmem export RUN --to csv -o server.csv                     a series that 'gdbmem monitor' recorded
 gdbmem export RUN --to perfetto -o server.json               ui.perfetto.dev: that series, or snapshots over time
 gdbmem export RUN --to pyroscope -o http://localhost:4040    push a snapshot to a server (URL/ingest: before 1.0)
 """,
         f"""\
   operands A B …      FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN
-  --to folded|speedscope|pprof|massif|csv|json|perfetto|pyroscope
+  --to folded|speedscope|pprof|massif|csv|parquet|json|perfetto|pyroscope
                       the format; a recorded series only to csv, json and perfetto,
                       perfetto only a series or several snapshots
   --label NAME=VALUE …  with pyroscope: a label of the profile; service_name is the program's name if not given

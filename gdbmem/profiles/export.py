@@ -1,16 +1,17 @@
-"""A snapshot or a diff in other tools' formats: folded stacks, speedscope, pprof, massif, CSV."""
+"""A snapshot or a diff in other tools' formats: folded stacks, speedscope, pprof, massif, CSV, Parquet."""
 
 from __future__ import annotations
 
 import csv
 import gzip
+import importlib.util
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from operator import add, sub
 from typing import Callable, NamedTuple, Optional
 
-from gdbmem.errors import InputError
+from gdbmem.errors import InputError, MissingToolError
 from gdbmem.formats.protobuf_schema import DIFFERENCE, profile_message
 from gdbmem.model.calltree import ALLOCATED_BYTES, PRUNED, Frame
 from gdbmem.model.diff import Diff
@@ -23,9 +24,9 @@ from gdbmem.text import csv_cell, printable
 
 TRACE = "perfetto"  # of a series only
 PYROSCOPE = "pyroscope"  # to a server
-NAMES = ("folded", "speedscope", "pprof", "massif", "csv", "json")
-NEGATIVE = ("pprof", "csv", "json")  # formats that support negative values
-BINARY = ("pprof",)
+NAMES = ("folded", "speedscope", "pprof", "massif", "csv", "parquet", "json")
+NEGATIVE = ("pprof", "csv", "parquet", "json")  # formats that support negative values
+BINARY = ("pprof", "parquet")
 _HIDDEN = Frame(function="(not listed)")
 
 
@@ -36,6 +37,7 @@ class Path(NamedTuple):
     before_bytes: int
     after_bytes: int
     delta_blocks: Optional[int]
+    node: int
 
     @property
     def delta_bytes(self) -> int:
@@ -50,7 +52,8 @@ def encode_for_server(diff: Diff, taken_at: float) -> bytes:
 def encode(diff: Diff, kind: str, *, is_change: bool) -> bytes:
     """Return *diff* (a snapshot: its growth from nothing) as *kind*, one of NAMES.
 
-    Raises InputError if something shrank and the format has no negative values, and for an unknown *kind*.
+    Raises InputError if something shrank and the format has no negative values, and for an unknown *kind*;
+    MissingToolError for "parquet" without pyarrow.
     """
     if kind == "json":
         return diff_json(diff, Query(), is_change=is_change).encode()
@@ -72,6 +75,8 @@ def encode(diff: Diff, kind: str, *, is_change: bool) -> bytes:
     if kind == "speedscope":
         names = [diff.before_side.name] if is_change else []
         return _speedscope(" to ".join([*names, diff.after_side.name]), paths)
+    if kind == "parquet":
+        return _parquet(diff, paths, is_change=is_change)
     if kind == "pprof":
         return _pprof(diff, paths, comment=DIFFERENCE if is_change else "")
     writers: dict[str, Callable[[Diff, list[Path]], bytes]] = {
@@ -130,7 +135,7 @@ def _paths(diff: Diff) -> Iterator[Path]:
             frames.append(_HIDDEN if number == PRUNED else diff.frames[number])
             at = diff.parent[at]
         frames.reverse()
-        yield Path(frames, before[node], after[node], None if blocks is None else blocks[node])
+        yield Path(frames, before[node], after[node], None if blocks is None else blocks[node], node)
 
 
 def _name(frame: Frame) -> str:
@@ -244,6 +249,51 @@ def _csv(diff: Diff, paths: list[Path]) -> bytes:
              *map(_plain, (first.function or "", first.file or "")), first.line or "", _plain(stack)]
         )  # fmt: skip
     return _bytes(stream.getvalue())
+
+
+def _parquet(diff: Diff, paths: list[Path], *, is_change: bool) -> bytes:
+    """Return the rows of a CSV with types, from the allocation site outward; null: unknown.
+
+    Of one snapshot nothing says how far sizes may be off by what the tool did not list.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise MissingToolError(
+            "Parquet is written by pyarrow, which is missing",
+            slug="no-pyarrow",
+            hint="pip install 'gdbmem[parquet]'",
+        )
+    import pyarrow as pa  # slow to import
+    from pyarrow import parquet
+
+    paths = sorted(paths, key=lambda path: -abs(path.delta_bytes))
+    firsts = [path.frames[0] if path.frames else Frame() for path in paths]
+    known, variance = not diff.is_relative, diff.variance
+    columns: dict[str, tuple[object, list[object]]] = {
+        "delta_bytes": (pa.int64(), [path.delta_bytes for path in paths]),
+        "before_bytes": (pa.int64(), [path.before_bytes if known else None for path in paths]),
+        "after_bytes": (pa.int64(), [path.after_bytes if known else None for path in paths]),
+        "delta_blocks": (pa.int64(), [path.delta_blocks for path in paths]),
+        "uncertain_bytes": (pa.int64(), [diff.uncertain[path.node] if is_change else None for path in paths]),
+        "standard_error_bytes": (
+            pa.float64(), [variance[path.node] ** 0.5 if variance is not None else None for path in paths]
+        ),
+        "function": (pa.string(), [_known(frame.function) for frame in firsts]),
+        "file": (pa.string(), [_known(frame.file) for frame in firsts]),
+        "line": (pa.int32(), [frame.line for frame in firsts]),
+        "object": (pa.string(), [_known(frame.object) for frame in firsts]),
+        "stack": (pa.list_(pa.string()), [[_known(_label(frame)) for frame in path.frames] for path in paths]),
+    }  # fmt: skip
+    arrays = [pa.array(values, kind) for kind, values in columns.values()]
+    table = pa.table(arrays, names=list(columns))
+    metadata = {"exporter": "gdbmem", "unit": diff.unit, "target": _known(diff.after_side.command) or ""}
+    stream = io.BytesIO()
+    parquet.write_table(table.replace_schema_metadata(metadata), stream, compression="zstd")
+    return stream.getvalue()
+
+
+def _known(text: Optional[str]) -> Optional[str]:
+    # Bytes that are no UTF-8 would be refused.
+    return printable(text).encode("utf-8", "backslashreplace").decode() if text else None
 
 
 def _plain(text: str) -> str:

@@ -20,7 +20,7 @@ import pytest
 
 from gdbmem.cli.commands import export
 from gdbmem.cli.main import main
-from gdbmem.errors import InputError
+from gdbmem.errors import InputError, MissingToolError
 from gdbmem.formats.opening import OpenOptions
 from gdbmem.formats.stacks import Content, Stack, StackProfile, build_tree
 from gdbmem.model.calltree import Frame, Snapshot, Totals
@@ -73,6 +73,45 @@ def test_a_spreadsheet_gets_every_path_and_no_formula() -> None:
     assert sum(int(row["delta_bytes"]) for row in rows) == -42300
     cells = [row[column] for row in rows for column in ("function", "file", "stack")]
     assert not [cell for cell in cells if cell.startswith(("=", "+", "@"))]
+
+
+@pytest.mark.parametrize("reader", ["pyarrow", "duckdb"])
+def test_a_parquet_file_has_every_path_with_types_and_says_null_where_nothing_is_known(
+    tmp_path: Path, reader: str
+) -> None:
+    pytest.importorskip("pyarrow", reason="an optional dependency: pip install pyarrow")
+    library = pytest.importorskip(reader, reason=f"reads it: pip install {reader}")
+    files = [tmp_path / name for name in ("change.parquet", "one.parquet", "heap.parquet")]
+    files[0].write_bytes(encode(change("tc.0002.heap", "tc.0001.heap"), "parquet", is_change=True))
+    files[1].write_bytes(encode(growth("dhat.json"), "parquet", is_change=False))
+    heap = growth("../documents/heap-first.json")
+    files[2].write_bytes(encode(heap, "parquet", is_change=False))
+    tables = []
+    for file in files:
+        if reader == "duckdb":
+            table = library.sql(f"select * from '{file}'")
+            names, rows = table.columns, [dict(zip(table.columns, row)) for row in table.fetchall()]
+        else:
+            from pyarrow import parquet
+
+            table = parquet.read_table(file)
+            names, rows = table.column_names, table.to_pylist()
+            assert str(table.schema.field("delta_bytes").type) == "int64"
+        assert {"delta_bytes", "delta_blocks", "uncertain_bytes", "function", "line", "stack"} <= set(names)
+        tables.append(rows)
+    assert sum(row["delta_bytes"] for row in tables[0]) == -42300
+    assert all(isinstance(row["uncertain_bytes"], int) for row in tables[0])
+    assert sum(row["after_bytes"] for row in tables[1]) == 25000
+    assert {row["uncertain_bytes"] for row in tables[1]} == {None}
+    assert sum(row["delta_bytes"] for row in tables[2]) == heap.delta_bytes > 0
+    assert all(isinstance(frame, str) for rows in tables for row in rows for frame in row["stack"])
+
+
+def test_without_pyarrow_parquet_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MissingToolError, match="written by pyarrow, which is missing") as caught:
+        encode(growth("dhat.json"), "parquet", is_change=False)
+    assert caught.value.hint == "pip install 'gdbmem[parquet]'"
 
 
 @pytest.mark.parametrize("kind", ["folded", "speedscope", "massif"])
