@@ -66,18 +66,22 @@ def find_places(
     taken = list(mallocs)
     found: list[tuple[_Area, Words]] = []
     unread_bytes = memory_bytes = 0
-    for areas in (_thread_local(reading), _stacks(reading), _data(data), _memory(reading)):
+    variables = Ranges(data)
+    for areas in (_thread_local(reading), _stacks(reading), _data(reading), _memory(reading)):
         # Memory of several kinds counts as the first of them.
         known, here = Ranges(taken), list(areas)
         for area in here:
-            resident = reading.resident.overlaps(area.start, area.end)
-            pieces = resident if area.kind == MEMORY else [(area.start, area.end)]
+            pieces = [(area.start, area.end)]
+            if area.kind in (DATA, MEMORY):
+                inside = variables if area.kind == DATA else reading.resident
+                pieces = list(inside.overlaps(area.start, area.end))
             free = [gap for start, end in pieces for gap in known.gaps(start, end)]
             memory_bytes += sum(end - start for start, end in free) if area.kind == MEMORY else 0
             words, unread = find_words(memory, blocks, free)
             found.append((area, words))
             unread_bytes += unread
-        taken += [(area.start, area.end) for area in here]
+        of_data = bool(here) and here[0].kind == DATA
+        taken += list(data) if of_data else [(area.start, area.end) for area in here]
         if here and here[0].kind == STACK:
             taken += _ended(reading)
     found += _in_registers(reading.threads, blocks)
@@ -160,8 +164,9 @@ def _ended(reading: ProcessImage) -> Iterator[tuple[int, int]]:
     yield from ((stack.start, stack.end) for stack in reading.stacks if stack.tid is None)
 
 
-def _data(data: Sequence[tuple[int, int]]) -> Iterator[_Area]:
-    yield from (_Area(DATA, start, end) for start, end in data)
+def _data(reading: ProcessImage) -> Iterator[_Area]:
+    """Yield the variables of each object as a whole: one may begin in pages of the file and end in others."""
+    yield from (_Area(DATA, start, end) for image in reading.images for start, end in image.writable)
 
 
 def _memory(reading: ProcessImage) -> Iterator[_Area]:

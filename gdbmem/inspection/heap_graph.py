@@ -141,7 +141,7 @@ class _Reading:
         classes = {vtable: name for vtable in vtables if (name := name_of(vtable))}
         self.found = HeapGraph(
             reading.program, reading.pid, blocks, edges, outside, classes, [],
-            gaps=_gaps(reading, edges, outside), execution=_execution(reading.pid, memory), time=time.time(),
+            gaps=_gaps(reading, memory, edges, outside), execution=_execution(reading.pid, memory), time=time.time(),
         )  # fmt: skip
 
 
@@ -172,7 +172,7 @@ def _execution(pid: Optional[int], memory: Memory) -> str:
 _BESIDE = ("core-has-no-rss", "core-leaves-out", "core-cut")
 
 
-def _gaps(reading: ProcessImage, edges: Edges, outside: Outside) -> str:
+def _gaps(reading: ProcessImage, memory: Memory, edges: Edges, outside: Outside) -> str:
     """Return which memory that may lead to blocks was not read."""
     unread = edges.unread_bytes + outside.unread_bytes
     heap = reading.heap
@@ -182,6 +182,10 @@ def _gaps(reading: ProcessImage, edges: Edges, outside: Outside) -> str:
         return "part of the heap was not read"
     if unread:
         return f"{format_size(unread)} of the process's memory could not be read"
+    omitted = getattr(memory, "omitted_data", Ranges())  # of a core
+    variables = sum(omitted.within(*part) for image in reading.images for part in image.writable)
+    if variables:
+        return f"{format_size(variables)} of variables are not in the core"
     unknown = sum(not thread.registers for thread in reading.threads)  # of one that waits in the kernel
     return f"the registers of {plural(unknown, 'thread')} could not be read" if unknown else ""
 

@@ -183,6 +183,11 @@ class CoreFile:
         return sum(segment.size - segment.stored for segment in self._segments)
 
     @property
+    def omitted_data(self) -> Ranges:
+        """The writable memory that the core omits: what its files have is read there, and may have been overwritten."""
+        return Ranges((s.start + s.stored, s.start + s.size) for s in self._segments if s.flags & 2)
+
+    @property
     def cut_bytes(self) -> int:
         """The bytes that are missing from the core's end."""
         return sum(segment.stored - segment.present for segment in self._segments)
