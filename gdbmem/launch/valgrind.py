@@ -370,6 +370,19 @@ _FAILURES: Sequence[tuple[bytes, str, str]] = (
         "the program executed an invalid instruction (ud2, as for __builtin_trap() and panics, or data)",
     ),
     (
+        rb"Unsupported clone\(\) flags|does not support general clone\(\)",
+        "valgrind-unsupported",
+        "the program called clone() with flags that valgrind does not support (CLONE_VM, for one, without those of a"
+        " thread), and valgrind ended it; call posix_spawn, vfork or fork there, or use an engine without valgrind:"
+        " gperftools, jemalloc or faults",
+    ),
+    (
+        rb"Program aborting because of call to \w",
+        "valgrind-unsupported",
+        "the program called a function that this valgrind does not implement (pvalloc, for one), and valgrind ended"
+        " it; call posix_memalign there, or use an engine without valgrind: gperftools, jemalloc or faults",
+    ),
+    (
         rb"A must-be-redirected function",
         "stripped-loader",
         "the dynamic loader is stripped, and valgrind needs its symbols; install libc6-dbg (Debian, Ubuntu) or "

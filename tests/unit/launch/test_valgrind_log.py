@@ -32,6 +32,8 @@ valgrind:  in an object with soname matching:   ld-linux-x86-64.so.2
         (AVX512, "unhandled-instruction", "AVX-512"),
         (AVX512.replace(b"0x62", b"0xC5"), "unhandled-instruction", "use a newer valgrind"),
         (b"==7== valgrind: Unrecognised instruction at address 0x10d836.\n", "invalid-instruction", "__builtin_trap()"),
+        (b"==7== Unsupported clone() flags: 0x111\n", "valgrind-unsupported", "clone()"),
+        (b"**7** Program aborting because of call to pvalloc\n", "valgrind-unsupported", "pvalloc"),
         (STRIPPED_LOADER, "stripped-loader", "libc6-dbg"),
         (b"valgrind: failed to start tool 'massif' for platform 'amd64-linux'", "tool-missing", "reinstall"),
         (b"valgrind: Bad option: --depth=what\n", "valgrind-option", "--massif-opt"),
