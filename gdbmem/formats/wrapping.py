@@ -26,21 +26,28 @@ _START_BYTES = 4096
 _SAMPLE_BYTES = 1 << 18
 _TIME = rb"[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:[.,][0-9]{1,9})?(?:Z|[+-][0-9]{2}:?[0-9]{2})?"
 # What is put before each line, by whom. The last blank may be missing from a line without text.
-_MARKS = tuple(
-    re.compile(mark + rb"(?: |(?=\r?$))")
-    for mark in (
-        _TIME + rb" (?:stdout|stderr) [FP]",  # Kubernetes
-        _TIME + rb" [0-9]{2}[OE]\+?",  # GitLab
-        rb"\[" + _TIME + rb"\]",  # Jenkins
-        _TIME,  # GitHub, docker logs -t
-        # journald, syslog
-        rb"[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})? \S{1,255} "
-        rb"[^\s:\[]{1,255}(?:\[[0-9]{1,10}\])?:",
-        rb"[A-Za-z0-9][\w.-]{0,100} +\|",  # docker compose
-        rb"\[[^\]\n]{1,300}\]",  # kubectl logs --prefix, _from_json()
-        rb"[0-9]{1,6}:",  # ctest
-        rb">",  # mail and chats
-    )
+_MARKS = (
+    *(
+        re.compile(mark + rb"(?: |(?=\r?$))")
+        for mark in (
+            _TIME + rb" (?:stdout|stderr) [FP]",  # Kubernetes
+            _TIME + rb" [0-9]{2}[OE]\+?",  # GitLab
+            rb"\[" + _TIME + rb"\]",  # Jenkins
+            _TIME,  # GitHub, docker logs -t
+            # journald, syslog
+            rb"[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,9})? \S{1,255} "
+            rb"[^\s:\[]{1,255}(?:\[[0-9]{1,10}\])?:",
+            rb"[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}",  # ts
+            rb"[A-Za-z0-9][\w.-]{0,100} +\|",  # docker compose
+            rb"\[[^\]\n]{1,300}\]",  # kubectl logs --prefix, _from_json()
+            rb"[0-9]{1,6}:",  # ctest, srun -l
+            rb" {0,5}[0-9]{1,6}:(?= [^ ]| ?\r?$)",  # srun -l with ten tasks or more, and no histogram of Java's
+            rb">",  # mail and chats
+        )
+    ),
+    # Without a blank: mpirun --tag-output of Open MPI 4, and torchrun.
+    re.compile(rb"\[[0-9]{1,10},[0-9]{1,6}\]<std(?:out|err)>:"),
+    re.compile(rb"\[[a-z_]{1,40}[0-9]{1,6}\]:"),
 )
 _MOST_MARKS = 4  # on one line
 _SHARE = 0.9  # of the lines have a mark that is taken off

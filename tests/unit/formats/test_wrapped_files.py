@@ -36,6 +36,9 @@ WRAPPINGS: dict[str, Callable[[str], str]] = {
     "journalctl -o json": lambda text: "".join(
         json.dumps({"MESSAGE": line, "_PID": "7", "_HOSTNAME": "host"}) + "\n" for line in text.splitlines()
     ),
+    "ts": each("Nov 27 02:43:25 "),
+    "mpirun --tag-output": each("[1,0]<stderr>:"),
+    "torchrun": each("[default0]:"),
     "github": each("2026-11-27T02:43:25.1234567Z "),
     "gitlab": each("2026-11-27T02:43:25.123456Z 01E "),
     "jenkins": each("[2026-11-27T02:43:25.123Z] "),
