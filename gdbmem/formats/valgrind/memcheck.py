@@ -61,6 +61,8 @@ _RECORD = re.compile(
 )
 _SUM = re.compile(rf" +({_KIND}): {_COUNT} bytes in {_COUNT} blocks")
 _FRAME = re.compile(r" +(?:at|by) (0x[0-9A-F]+: .*)")
+_MOST_PIDS = 3  # in a message
+_END = "HEAP SUMMARY:"  # once a process
 _COMMAND = re.compile(r"Command: (.*)")
 _NO_BLOCK = re.compile(r"All heap blocks were freed -- no leaks are possible\.?")
 # valgrind's own malloc stands at the top of each stack; the execution trees leave it out.
@@ -149,6 +151,7 @@ class _SearchedProcess:
         self.records: list[LeakRecord] = []
         self.sums: dict[str, Sum] = {}
         self.has_last_record = False
+        self.ends = 0  # reports of its end, of which a process makes one
         self.stack: Optional[LeakStack] = None  # of the last record, while it is read
 
     @property
@@ -193,6 +196,11 @@ class _LossReader:
         name, all_of_them = printable(self._source), len(self._processes)
         if len(found) > 1:
             yield Notice(SEVERAL, f"{name} has leak searches of {len(found)} processes, which are added up")
+        shared = sorted(pid for pid, one in self._processes.items() if one.ends > 1)
+        if shared:
+            numbers = ", ".join(shared[:_MOST_PIDS])
+            text = f"{name} has several processes with the number {numbers}, as of containers or hosts, whose records"
+            yield Notice(BYTES_MISSING, f"{text} can't be told apart; split it by its writers")
         if len(found) < all_of_them:
             text = f"{name} is the log of {all_of_them} processes, of which {all_of_them - len(found)}"
             yield Notice(BYTES_MISSING, f"{text} made no leak search: what they lost is unknown")
@@ -228,6 +236,8 @@ class _LossReader:
             now.sums[_KINDS[total[1]]] = Sum(self._count(total[2], number), self._count(total[4], number))
         elif command is not None:
             self._command = self._command or command[1]
+        elif line == _END:
+            now.ends += 1
         elif _NO_BLOCK.fullmatch(line):
             now.records, now.sums = [], dict.fromkeys(KINDS, Sum(0, 0))
         elif " in loss record " in line:

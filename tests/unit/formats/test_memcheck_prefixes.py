@@ -36,3 +36,11 @@ def test_a_log_with_marks_is_the_log(mark: str, metric: str | None, tmp_path: Pa
     assert tree(found).bytes[0] == tree(plain).bytes[0] > 0  # type: ignore[arg-type]
     assert tree(found).frames == tree(plain).frames  # type: ignore[arg-type]
     assert [one.slug for one in found.notices] == [one.slug for one in plain.notices]
+
+
+def test_containers_whose_processes_have_the_same_number_are_not_taken_for_one(tmp_path: Path) -> None:
+    file = tmp_path / "x.log"
+    lines = [re.sub(r"==\d+==", "==1==", line) for line in LOG.splitlines()]
+    file.write_text("".join(f"server-{number}  | {line}\n" for number in (1, 2) for line in lines))
+    messages = [one.message for one in open_profile(file).notices if one.slug == "bytes-missing"]
+    assert any("several processes with the number 1" in one for one in messages), messages
