@@ -710,7 +710,8 @@ def test_on_a_terminal_there_is_a_chart_that_survives_a_resize_and_keys_work(scr
 def test_beside_a_program_that_prints_to_the_terminal_there_is_a_chart_below_its_output(
     scratch: Path,
 ) -> None:
-    code = "import time\nfor n in range(30): print('word', n, flush=True); time.sleep(0.1)"
+    # In one write each: print() makes two, between which a drawing may fall.
+    code = "import os, time\nfor n in range(30): os.write(1, b'word %d\\n' % n); time.sleep(0.1)"
     words = [GDBMEM, "monitor", "--interval", "50ms", "--run", "run", "--", sys.executable, "-c", code]
     with at_terminal(words, scratch, environment(TERM="xterm"), rows=24) as user:
         user.see("\x1b[1;9r", "┤", "Ctrl-C ends it")
