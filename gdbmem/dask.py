@@ -1,4 +1,4 @@
-"""What the unmanaged memory of Dask's workers is: `explain_workers` for a client, and a plugin for workers.
+"""The unmanaged memory of Dask's workers: `explain_workers` for a client, and a plugin for workers.
 
 This needs `distributed`, the package of the scheduler; gdbmem has to be installed where the workers run.
 """

@@ -65,7 +65,7 @@ class WorkerMemory(NamedTuple):
 
     @property
     def unmanaged_bytes(self) -> int:
-        """What Dask calls unmanaged."""
+        """The bytes that Dask calls unmanaged: in memory, and not managed."""
         return self.process_bytes - self.managed_bytes
 
     @property

@@ -1,4 +1,4 @@
-"""What the `gdbmem` command's own interpreter, where numpy is, does for gdb: a ledger, a heap, a report on Python.
+"""The work of the `gdbmem` command's own interpreter, where numpy is, for gdb: a ledger, a heap, a report on Python.
 
 gdb passes an open /proc/PID/mem and the threads' registers, or the path of a core (`inspection/worker_requests.py`);
 JSON comes back.

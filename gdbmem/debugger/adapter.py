@@ -213,6 +213,11 @@ def _register_mi() -> _Send:
 
         def invoke(self, words: list[str]) -> Any:
             """Called by gdb with the words after the command's name."""
+            options = words[: words.index("--")] if "--" in words else words
+            if any(word.startswith(("-o", "--output")) for word in options):
+                raise gdb.GdbError(
+                    f"-gdbmem-{self._request} returns its result and writes no file: leave out -o"
+                )
             return mi_value(_answer(self._request, words))
 
     for request in _REQUESTS:

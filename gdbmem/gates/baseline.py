@@ -1,4 +1,4 @@
-"""What recipes measured on a branch, kept in a file: `gdbmem baseline` and `gdbmem bisect` compare with it.
+"""Measures of recipes on a branch, kept in a file: `gdbmem baseline` and `gdbmem bisect` compare with them.
 
 Two groups of runs are compared by ranks (Mann and Whitney's test, Hodges and Lehmann's interval of the shift), which
 needs no assumption about the noise. A measure that is the same in all runs has no noise.
@@ -56,7 +56,7 @@ class Measure(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What one recipe measured on one branch."""
+    """The measures of one recipe on one branch."""
 
     commit: Optional[str]  # None: unknown
     saved: str  # UTC, ISO 8601
@@ -70,7 +70,7 @@ class Entry(NamedTuple):
 
 
 class RunMeasures(NamedTuple):
-    """What one run measured."""
+    """The measures of one run of a recipe."""
 
     suite: str  # the recipe's name
     surroundings: Mapping[str, str]

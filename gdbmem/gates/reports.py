@@ -87,7 +87,7 @@ class Judged(NamedTuple):
 
 
 class Gate:
-    """What one command judged; a judgement without a limit is a number only."""
+    """The judgements of one command; one without a limit is a number only."""
 
     def __init__(self, suite: str, judged: Iterable[Judged] = (), seconds: float = 0.0) -> None:
         self.suite = suite  # the recipe, or the command

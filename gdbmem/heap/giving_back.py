@@ -1,4 +1,4 @@
-"""What malloc and the kernel would get back if some blocks were freed, by the pages around them.
+"""The memory that malloc and the kernel would get back if some blocks were freed, by the pages around them.
 
 Freed blocks join the free chunks beside them. Then `malloc_trim(0)` returns the whole pages inside of each free chunk
 of each arena, but for the chunk's first bytes, and the end of the main arena's top; a block with a mapping of its own

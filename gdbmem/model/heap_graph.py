@@ -39,7 +39,7 @@ class Part(NamedTuple):
 
 
 class GivenBack(NamedTuple):
-    """What would come back if some blocks were freed; bytes.
+    """The memory that would come back if some blocks were freed; bytes.
 
     The kernel gets resident pages after malloc_trim(). Blocks that tcaches take keep some of these.
     """

@@ -346,7 +346,7 @@ Tick = tuple[float, str]
 
 
 class Axis(NamedTuple):
-    """What an axis goes from and to, and its labels at some values."""
+    """An axis: its least and greatest value, and its labels at some values."""
 
     first: float
     last: float

@@ -169,4 +169,5 @@ def test_a_client_of_mi_is_answered_the_same_with_tuples(
     assert sum(rows) == total > 24 * MIB
     assert 'sums=[{function="keep",' in ask("-gdbmem-steps --by function")
     assert ask("-gdbmem-steps --by colour").endswith('[usage]"')
+    assert ask("-gdbmem-steps -o steps.json").endswith('leave out -o"')
     assert ask("-gdbmem-snapshot here").endswith('[not-under-massif]"')

@@ -1,4 +1,4 @@
-"""What glibc's malloc writes about itself: malloc_info's XML, malloc_stats' text, mtrace's lines.
+"""The reports of glibc's malloc on itself: malloc_info's XML, malloc_stats' text, mtrace's lines.
 
 Source of the formats: malloc_info(3), malloc_stats(3); glibc, malloc/malloc.c and malloc/mtrace-impl.c.
 """
