@@ -16,9 +16,9 @@ from gdbmem.inspection.read_process import (
     Malloc,
     fill_reading,
     find_malloc,
+    kernels_view,
     look_beside,
     named_threads,
-    read_process,
 )
 from gdbmem.ledger.division import areas_to_scan
 from gdbmem.ledger.ledger import ProcessImage, build_ledger
@@ -35,8 +35,16 @@ from gdbmem.linux.memory.maps import (
     read_smaps,
     resident_ranges,
     scan_resident,
+    swapped_ranges,
 )
-from gdbmem.linux.memory.process_memory import ProcMemory, forked_from
+from gdbmem.linux.memory.process_memory import (
+    CarefulMemory,
+    ProcMemory,
+    TakenMemory,
+    absent_pages,
+    forked_from,
+)
+from gdbmem.linux.monitoring.limits import rooms_of
 from gdbmem.linux.process.process import (
     ProcessFacts,
     check_analysable,
@@ -55,6 +63,7 @@ if TYPE_CHECKING:
 
 # Of SILENT_SECONDS, before the first look is given up: what goes on is not interrupted at once.
 _TRIED_SECONDS = 0.035
+_TAKEN_ROOM = 3  # times the memory that is taken: its contents are read, and compared with each other
 
 
 class HeldTooLong(Exception):  # noqa: N818  (nothing is wrong: the look is made another way)
@@ -209,11 +218,54 @@ class Moment(NamedTuple):
     pause_seconds: float
 
 
+class Held(NamedTuple):
+    """A process that is stopped while it is read."""
+
+    pid: int
+    memory: Memory  # may raise HeldTooLong
+    threads: Sequence[HeldThread]
+    freeze: Freeze
+    taken: Optional[TakenMemory]  # with room for its memory; None if there is too little here
+
+    def take(self, mappings: Sequence[Mapping], *, swapped: bool) -> Memory:
+        """Return the memory of the process: a copy, if there is room for it, while the process runs on.
+
+        Pages that reading would bring back into memory can't be read, swapped ones only if *swapped*.
+        """
+        absent = absent_pages(self.pid, mappings, swapped=swapped)
+        if self.taken is None:
+            return CarefulMemory(self.memory, mappings, absent)
+        own = [m for m in mappings if _is_own(m)]
+        areas = [(m.start, m.end) for m in own]
+        pages = resident_ranges(self.pid, areas)[0]
+        if swapped:
+            pages = Ranges([*pages.items, *swapped_ranges(self.pid, areas)])
+        blank = Ranges((m.start, m.end) for m in own if m.is_anonymous)
+        check = self.memory.check if isinstance(self.memory, TimedMemory) else lambda: None
+        self.taken.take(self.pid, pages, blank, check)
+        self.freeze.release()
+        return CarefulMemory(self.taken, mappings, absent)
+
+
+def _is_own(mapping: Mapping) -> bool:
+    """Return whether *mapping* has pages that only this process writes to."""
+    if mapping.permissions[3] != "p" or mapping.is_device or {"ht"} & set(mapping.flags.split()):
+        return False
+    return mapping.is_anonymous or bool(mapping.anonymous_bytes) or mapping.permissions[1] == "w"
+
+
+def _room_to_take(subject: Subject) -> Optional[TakenMemory]:
+    """Return room for the memory of the process; None if that would leave little to read it with."""
+    expected = sum(m.rss_bytes for m in subject.mappings if _is_own(m))
+    left = min((room.left_bytes for room in rooms_of(os.getpid())), default=0)
+    return TakenMemory(subject.memory, expected) if _TAKEN_ROOM * expected < left else None
+
+
 class Question(Protocol[Told]):
     """A query to a stopped process."""
 
-    def of_process(self, memory: Memory, threads: Sequence[HeldThread]) -> Told:
-        """Answer from the process itself, which is stopped meanwhile; *memory* may raise HeldTooLong."""
+    def of_process(self, held: Held) -> Told:
+        """Answer from the process itself, which is stopped meanwhile, or until its memory is taken."""
 
     def of_copy(self, moment: Moment, memory: Memory) -> Told:
         """Answer from its copy, while the process continues."""
@@ -287,15 +339,18 @@ def _ask_shortest(
             obstacle = error.message
     if has_ended(subject.pid):  # this also looks like an obstacle
         raise ended(subject.pid)
-    expected = copying.expected_hold(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
+    taken = _room_to_take(subject)
+    threads = len(thread_ids(subject.pid))
+    expected = copying.expected_hold(subject.facts, subject.mappings, threads, taken=taken is not None)
     how_long = f"for {copying.wait_text(expected)}"
     if expected < copying.SILENT_SECONDS:
         try:
-            return _ask_held(subject, question, TimedMemory)
+            return _ask_held(subject, question, TimedMemory, taken)
         except HeldTooLong:
             how_long = f"for more than {format_duration(copying.SILENT_SECONDS)}"
+            taken = _room_to_take(subject)
     subject.say(f"{subject.name} is stopped {how_long} while it is read: {obstacle}")
-    return _ask_held(subject, question)
+    return _ask_held(subject, question, taken=taken)
 
 
 def _ask_briefly(subject: Subject, question: Question[Answer]) -> tuple[Answer, float]:
@@ -322,12 +377,15 @@ def _ask_standing(subject: Subject, question: Question[Answer]) -> tuple[Answer,
 
 
 def _ask_held(
-    subject: Subject, question: Question[Answer], limited: Optional[Callable[[Memory], Memory]] = None
+    subject: Subject,
+    question: Question[Answer],
+    limited: Optional[Callable[[Memory], Memory]] = None,
+    taken: Optional[TakenMemory] = None,
 ) -> tuple[Answer, float]:
     with Freeze(subject.pid, standing=subject.standing) as freeze:
         # Its time begins when the process has been stopped.
         memory = limited(subject.memory) if limited is not None else subject.memory
-        answer = question.of_process(memory, list(held_threads(freeze)))
+        answer = question.of_process(Held(subject.pid, memory, list(held_threads(freeze)), freeze, taken))
     return answer, freeze.pause_seconds
 
 
@@ -449,18 +507,20 @@ class _Contents(NamedTuple):
     look: Optional[Look]
     swapped: bool
 
-    def of_process(self, memory: Memory, threads: Sequence[HeldThread]) -> ProcessImage:
-        return read_process(
-            self.subject.pid,
-            self.subject.facts.name,
-            memory,
-            named_threads(self.subject.pid, threads),
+    def of_process(self, held: Held) -> ProcessImage:
+        pid = self.subject.pid
+        view = kernels_view(pid, self.subject.facts.name, named_threads(pid, held.threads))
+        fill_reading(
+            view,
+            held.take(view.mappings, swapped=self.swapped),
             self.malloc,
+            main=pid,
             walker=self.walker,
             look=self.look,
-            searched=WHILE_HELD,
+            searched=WHILE_HELD if held.taken is None else WHEN_STILL,
             swapped=self.swapped,
         )
+        return view
 
     def of_copy(self, moment: Moment, memory: Memory) -> ProcessImage:
         view = _copied_view(self.subject, moment)

@@ -16,11 +16,10 @@ from gdbmem.allocators.cpython.traces import Traces, read_traces
 from gdbmem.errors import Notice, TargetError
 from gdbmem.formats.json_profiles import untraced_bytes
 from gdbmem.inspection.ledger_parts import holds_python
-from gdbmem.inspection.live_process import Moment, Say, Subject, ask_process
+from gdbmem.inspection.live_process import Held, Moment, Say, Subject, ask_process
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.files.target_files import TargetFiles
-from gdbmem.linux.holding.ptrace import HeldThread
 from gdbmem.linux.memory.maps import Mapping, read_smaps
 from gdbmem.linux.memory.process_memory import careful_memory
 from gdbmem.linux.process.process import initial_environment, process_facts
@@ -300,10 +299,9 @@ class _TracemallocTables(NamedTuple):
     subject: Subject
     swapped: bool
 
-    def of_process(self, memory: Memory, threads: Sequence[HeldThread]) -> tuple[Traces, int]:
+    def of_process(self, held: Held) -> tuple[Traces, int]:
         mappings = self.subject.mappings
-        careful = careful_memory(self.subject.pid, memory, mappings, swapped=self.swapped)
-        return read_traces(careful, mappings), _rss(mappings)
+        return read_traces(held.take(mappings, swapped=self.swapped), mappings), _rss(mappings)
 
     def of_copy(self, moment: Moment, memory: Memory) -> tuple[Traces, int]:
         return read_traces(memory, moment.mappings), _rss(self.subject.mappings)

@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional
 from gdbmem.allocators.cpython.frames import FrameReader, find_frames
 from gdbmem.allocators.cpython.interpreters import published_version
 from gdbmem.errors import Notice, TargetError
-from gdbmem.inspection.live_process import Moment, Say, Subject, ask_process
+from gdbmem.inspection.live_process import Held, Moment, Say, Subject, ask_process
 from gdbmem.inspection.python_queries import check_python, free_threaded, refuse_newer
 from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.holding.ptrace import HeldThread
@@ -46,8 +46,8 @@ class _Stacks(NamedTuple):
     absent: Ranges
     reader: FrameReader
 
-    def of_process(self, memory: Memory, threads: Sequence[HeldThread]) -> _Answer:
-        return self._ask(CarefulMemory(memory, self.mappings, self.absent), threads)
+    def of_process(self, held: Held) -> _Answer:
+        return self._ask(CarefulMemory(held.memory, self.mappings, self.absent), held.threads)
 
     def of_copy(self, moment: Moment, memory: Memory) -> _Answer:
         return self._ask(memory, moment.threads)

@@ -251,13 +251,19 @@ def read_process(
     swapped: bool = False,
 ) -> ProcessImage:
     """Read everything of stopped process *pid*; swapped pages only if *swapped*."""
-    mappings, resident, zero_known = read_residency(pid)
-    reading = ProcessImage(name, pid, mappings, resident, zero_known, threads, forked_from=forked_from(pid))
-    look_beside(reading, process_facts(pid).page_table_bytes, mappings)
+    reading = kernels_view(pid, name, threads)
     fill_reading(
         reading, memory, malloc, main=pid, walker=walker, look=look, searched=searched, swapped=swapped
     )
     return reading
+
+
+def kernels_view(pid: int, name: str, threads: Sequence[ThreadPointers]) -> ProcessImage:
+    """Return what the kernel says about stopped process *pid*."""
+    mappings, resident, zero_known = read_residency(pid)
+    view = ProcessImage(name, pid, mappings, resident, zero_known, threads, forked_from=forked_from(pid))
+    look_beside(view, process_facts(pid).page_table_bytes, mappings)
+    return view
 
 
 def look_beside(reading: ProcessImage, page_table_bytes: int, itself: Sequence[Mapping]) -> None:

@@ -19,9 +19,11 @@ from gdbmem.allocators.others import Recognised, recognise
 from gdbmem.errors import TargetError
 from gdbmem.inspection import live_process
 from gdbmem.inspection.live_process import explain_process
-from gdbmem.linux.holding.copying import is_long, wait_text
+from gdbmem.linux.holding import copying
+from gdbmem.linux.holding.copying import _device_writes, is_long, wait_text
 from gdbmem.linux.holding.ptrace import Freeze
-from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.maps import Mapping, Ranges, read_smaps, resident_ranges
+from gdbmem.linux.process.process import process_facts
 from gdbmem.model.ledger import Ledger
 from gdbmem.model.memory import Memory
 from tests.conftest import Program
@@ -125,6 +127,47 @@ def test_memory_that_a_userfaultfd_watches_is_waited_for_by_nobody(
         assert_unharmed(target)
 
 
+def test_data_that_is_read_directly_arrives_while_copies_are_made(
+    program: Program, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with guarded(program, "reads", tmp_path / "data") as target:
+        reason = _device_writes(process_facts(target.pid), read_smaps(target.pid))
+        for _ in range(6 if reason is None else 0):
+            assert_right(explain(target.pid, fork=True))
+        for name, value, why in (
+            ("_pins_pages", lambda: False, r"direct I/O \(aio, io_uring\), whose data"),
+            ("_PINNING", frozenset[str](), r"direct I/O to a file on \w+, whose data"),
+        ):
+            with monkeypatch.context() as older:
+                older.setattr(copying, name, value)
+                with pytest.raises(TargetError, match=why):
+                    explain_process(target.pid, fork=True)
+                assert_right(explain(target.pid))
+        assert_unharmed(target)
+    if reason is not None:
+        pytest.skip(reason)
+
+
+@pytest.mark.parametrize("room", [True, False])
+def test_a_process_that_can_not_be_copied_runs_on_once_its_memory_is_taken(
+    program: Program, monkeypatch: pytest.MonkeyPatch, *, room: bool
+) -> None:
+    def analyses(memory: Memory, mappings: Sequence[Mapping], *more: Any) -> Recognised:
+        traced.append("TracerPid:\t0" not in Path(f"/proc/{target.pid}/status").read_text())
+        return recognise(memory, mappings, *more)
+
+    traced: list[bool] = []
+    monkeypatch.setattr("gdbmem.inspection.read_process.recognise", analyses)
+    if not room:
+        monkeypatch.setattr(live_process, "rooms_of", lambda _: [])
+    with guarded(program, "watched") as target:
+        ledger = explain(target.pid, fork=False)
+        assert_right(ledger)
+        assert_unharmed(target)
+    assert traced[-1] is not room
+    assert ledger.pause_seconds
+
+
 def resident(pid: int) -> dict[str, int]:
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return {name: int(kib) for name, kib in re.findall(r"^(Rss|Swap):\s+(\d+) kB", text, re.M)}
@@ -165,12 +208,12 @@ def test_a_process_that_waits_long_does_so_after_that_was_announced(
             super().__enter__()
             return self
 
-    def slowly(memory: Memory, mappings: Sequence[Mapping], *more: Any) -> Recognised:
+    def slowly(pid: int, areas: Sequence[tuple[int, int]]) -> tuple[Ranges, bool]:
         time.sleep(0.06)
-        return recognise(memory, mappings, *more)
+        return resident_ranges(pid, areas)
 
     monkeypatch.setattr(live_process, "Freeze", Held)
-    monkeypatch.setattr("gdbmem.inspection.read_process.recognise", slowly)
+    monkeypatch.setattr(live_process, "resident_ranges", slowly)
 
     with running([program("heap_known"), "none"]) as target:
         explain(target.pid, fork=False, say=events.append)

@@ -9,19 +9,18 @@ import re
 import signal
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Callable
 
 import pytest
 
 from gdbmem.errors import TargetError
-from gdbmem.inspection.live_process import Moment, ask_process
+from gdbmem.inspection.live_process import Held, Moment, ask_process
 from gdbmem.launch import python_code
 from gdbmem.launch.python_code import run_in_python
 from gdbmem.linux.holding import ptrace as tracing
 from gdbmem.linux.holding import seccomp
-from gdbmem.linux.holding.ptrace import HeldThread
 from gdbmem.linux.process.process import status_fields
 from gdbmem.model.memory import Memory
 from tests.conftest import Program
@@ -116,7 +115,7 @@ def assert_untouched(target: Running, when: str, kind: str) -> None:
 class Nothing:
     """A question whose answer costs nothing."""
 
-    def of_process(self, memory: Memory, threads: Sequence[HeldThread]) -> None: ...
+    def of_process(self, held: Held) -> None: ...
 
     def of_copy(self, moment: Moment, memory: Memory) -> None: ...
 

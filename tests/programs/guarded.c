@@ -4,13 +4,16 @@
  *   guarded children-elsewhere        children would be in a PID namespace of their own
  *   guarded watched                   a userfaultfd watches memory, and nobody answers
  *   guarded swapped                   half of the heap is paged out
- * An answer is "alive N", where N is 1 if it could fork and had no child but that one. */
+ *   guarded reads FILE                a thread reads FILE by direct I/O, which it doesn't wait for
+ * An answer is "alive N", where N is 1 if it could fork and had no child but that one, and read what is in the file. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <linux/userfaultfd.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -20,6 +23,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -79,6 +83,51 @@ static void page_out(void) {
     }
 }
 
+enum { REQUESTS = 32, PAGES = 64, PAGE = 4096, HALF = PAGE / 2 };
+static volatile long rounds, lost;
+
+/* Reads into the first half of each page, and writes to the other half meanwhile. */
+static void *read_on(void *name) {
+    static struct iovec parts[REQUESTS][PAGES];
+    static struct iocb all[REQUESTS];
+    struct iocb *each[REQUESTS];
+    struct io_event done[REQUESTS];
+    aio_context_t context = 0;
+    int fd = open(name, O_RDONLY | O_DIRECT);
+    char *memory = mmap(NULL, REQUESTS * PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (fd < 0 || syscall(SYS_io_setup, REQUESTS, &context)) impossible("direct I/O");
+    for (int i = 0; i < REQUESTS; i++) {
+        for (int n = 0; n < PAGES; n++) parts[i][n] = (struct iovec){memory + (i * PAGES + n) * PAGE, HALF};
+        all[i] = (struct iocb){.aio_lio_opcode = IOCB_CMD_PREADV, .aio_fildes = fd, .aio_buf = (unsigned long)parts[i], .aio_nbytes = PAGES, .aio_offset = (long)i * PAGES * HALF};
+        each[i] = &all[i];
+    }
+    for (;; rounds++) {
+        memset(memory, 0, REQUESTS * PAGES * PAGE);
+        if (syscall(SYS_io_submit, context, REQUESTS, each) != REQUESTS) impossible("direct I/O");
+        for (int came = 0, count; came < REQUESTS; came += count) {
+            struct timespec moment = {0, 200000};
+            for (int n = 0; n < REQUESTS * PAGES; n++) memory[n * PAGE + HALF]++;
+            count = syscall(SYS_io_getevents, context, 0, REQUESTS - came, done, &moment);
+        }
+        for (int n = 0; n < REQUESTS * PAGES; n++) lost += memory[n * PAGE] != 'r' || memory[n * PAGE + HALF - 1] != 'r';
+    }
+    return NULL;
+}
+
+static void read_directly(const char *name) {
+    static char half[HALF];
+    pthread_t thread;
+    int fd = open(name, O_WRONLY | O_CREAT, 0600);
+    memset(half, 'r', sizeof half);
+    for (int n = 0; n < REQUESTS * PAGES; n++)
+        if (write(fd, half, sizeof half) != sizeof half) impossible("a file");
+    fsync(fd);
+    close(fd);
+    may_fork = 0; /* a fork of its own would prove nothing */
+    pthread_create(&thread, NULL, read_on, (void *)name);
+    while (!rounds) usleep(1000);
+}
+
 static int forks(void) {
     int status;
     pid_t child = fork();
@@ -91,7 +140,7 @@ static void serve(void) {
     puts("ready");
     fflush(stdout);
     while (fgets(line, sizeof line, stdin)) {
-        printf("alive %d\n", may_fork ? forks() : 1);
+        printf("alive %d\n", may_fork ? forks() : !lost);
         fflush(stdout);
     }
 }
@@ -110,6 +159,7 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "seccomp")) filter(argc - 2, argv + 2);
     if (!strcmp(argv[1], "watched")) watch();
     if (!strcmp(argv[1], "swapped")) page_out();
+    if (!strcmp(argv[1], "reads")) read_directly(argv[2]);
     if (!strcmp(argv[1], "children-elsewhere") && unshare(CLONE_NEWPID)) impossible("a namespace");
     if (!strcmp(argv[1], "children-elsewhere")) may_fork = 0;
     if (!strcmp(argv[1], "namespace")) {

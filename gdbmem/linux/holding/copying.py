@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import re
 import select
 import signal
 import socket
@@ -28,7 +29,7 @@ from gdbmem.linux.holding.returning_thread import CallSites
 from gdbmem.linux.memory.maps import Mapping
 from gdbmem.linux.monitoring.limits import rooms_of
 from gdbmem.linux.process.process import ProcessFacts, memory_folder, thread_ids
-from gdbmem.text import format_duration
+from gdbmem.text import format_duration, printable
 
 _SETOPTIONS = 0x4200
 _EXIT_KILL = 0x100000
@@ -130,7 +131,25 @@ def refused(pid: int, why: str) -> TargetError:
 
 
 _WATCHED = {"um", "uw", "ui"}  # smaps' flags of memory whose faults are handled by a userfaultfd
-_DEVICE_WRITES = ("/[aio]", "[io_uring]", "/dev/infiniband/", "/dev/vfio/")  # who reads so has one mapped
+_REMOTE, _RINGS = ("/dev/infiniband/", "/dev/vfio/"), ("/[aio]", "[io_uring]")  # who reads so has one mapped
+# File systems whose direct I/O pins pages; others, over a network, take mere references to them.
+_PINNING = frozenset(
+    (
+        "bcachefs",
+        "btrfs",
+        "devtmpfs",
+        "exfat",
+        "ext2",
+        "ext3",
+        "ext4",
+        "f2fs",
+        "ntfs3",
+        "tmpfs",
+        "vfat",
+        "xfs",
+    )
+)
+_PINNED_SINCE = (6, 5)  # Linux: no file and no symbol tells
 _FREE_HUGE_PAGES = Path("/sys/kernel/mm/hugepages")
 
 
@@ -162,10 +181,50 @@ def _watched_memory(_: ProcessFacts, mappings: Sequence[Mapping]) -> Optional[st
     return None
 
 
-def _device_writes(_: ProcessFacts, mappings: Sequence[Mapping]) -> Optional[str]:
-    """Data that a device is writing goes to the copy if the process writes to the page first (Linux before 6.3)."""
-    if any(mark in m.name for m in mappings for mark in _DEVICE_WRITES):
-        return "it may do direct I/O (aio, io_uring, RDMA), whose data the copy could get"
+def _device_writes(facts: ProcessFacts, mappings: Sequence[Mapping]) -> Optional[str]:
+    """Data that a device is writing goes to the copy if the process writes to the page first, unless it is pinned.
+
+    A clone copies pinned pages at once, for the child. So few requests as are under way take no time; what is
+    registered with RDMA and VFIO may be all memory.
+    """
+    if any(mark in m.name for m in mappings for mark in _REMOTE):
+        return "it may do RDMA or own a device (VFIO), whose data the copy could get"
+    if not any(mark in m.name for m in mappings for mark in _RINGS):
+        return None
+    if not _pins_pages():
+        return "it may do direct I/O (aio, io_uring), whose data the copy could get"
+    return _unpinned_file(facts.pid)
+
+
+def _pins_pages() -> bool:
+    """Return whether the kernel pins the pages of direct I/O."""
+    numbers = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= _PINNED_SINCE
+
+
+def _unpinned_file(pid: int) -> Optional[str]:
+    """Return the reason if a file is open for direct I/O, or registered with a ring, whose pages may not be pinned."""
+    folder = Path(memory_folder(pid))
+    try:
+        mounts = [line.split() for line in (folder / "mountinfo").read_text().splitlines()]
+        kinds = {words[0]: words[words.index("-") + 1] for words in mounts}
+        for entry in (folder / "fdinfo").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                text = entry.read_text()
+                fields = dict(line.split(":\t", 1) for line in text.splitlines() if ":\t" in line)
+                if int(fields.get("UserFiles", "0")):
+                    return "it may do direct I/O to files registered with io_uring, whose data the copy could get"
+                is_direct = int(fields.get("flags", "0"), 8) & os.O_DIRECT
+                # Without stat(), which could wait for a server; a pipe may have that flag, too.
+                if not is_direct or str((folder / "fd" / entry.name).readlink())[0] != "/":
+                    continue
+                kind = kinds.get(fields.get("mnt_id", ""), "an unknown file system")
+                if kind not in _PINNING:
+                    return (
+                        f"it may do direct I/O to a file on {printable(kind)}, whose data the copy could get"
+                    )
+    except (OSError, ValueError) as error:
+        return f"it may do direct I/O, and which files it has open can't be read ({error})"
     return None
 
 
@@ -191,7 +250,8 @@ def _free_huge_bytes() -> int:
 def _too_little_memory(facts: ProcessFacts, _: Sequence[Mapping]) -> Optional[str]:
     """While the copy lives, each page that the process writes is duplicated, and pages come back from swap."""
     for room in rooms_of(facts.pid):
-        if room.left_bytes < min(facts.anonymous_bytes, room.limit_bytes // 10) + facts.swap_bytes:
+        written = min(facts.anonymous_bytes, room.limit_bytes // 10)
+        if room.left_bytes < written + facts.swap_bytes + facts.pinned_bytes:
             return f"{room.whose} has too little memory left for the pages it writes meanwhile"
     return None
 
@@ -346,6 +406,7 @@ _COPY_OF_TABLE = 0.00002  # per page of page tables
 _OF_MAPPING = 0.000003
 _OF_THREAD = 0.0001
 _BUSY = 2  # slowdown to expect, at least, on a machine with other load
+_COPY_OF_PINNED = _TAKE_OF_MIB = 0.0005  # per MiB
 _READ_OF_MIB = 0.0025
 _READ_OF_MAPPING = 0.00005
 
@@ -355,17 +416,20 @@ def expected_copy(facts: ProcessFacts, mappings: Sequence[Mapping], threads: int
     return (
         _COPY
         + facts.anonymous_bytes / _GIB * _COPY_OF_GIB
+        + facts.pinned_bytes / _MIB * _COPY_OF_PINNED
         + facts.page_table_bytes / _TABLE_BYTES * _COPY_OF_TABLE
         + len(mappings) * _OF_MAPPING
         + threads * _OF_THREAD
     )
 
 
-def expected_hold(facts: ProcessFacts, mappings: Sequence[Mapping], threads: int) -> float:
-    """Return the expected seconds of the stop while the process itself is read."""
+def expected_hold(
+    facts: ProcessFacts, mappings: Sequence[Mapping], threads: int, *, taken: bool = False
+) -> float:
+    """Return the expected seconds of the stop while the process itself is read, or its memory only *taken*."""
     return (
         _HOLD
-        + facts.anonymous_bytes / _MIB * _READ_OF_MIB
+        + facts.anonymous_bytes / _MIB * (_TAKE_OF_MIB if taken else _READ_OF_MIB)
         + len(mappings) * _READ_OF_MAPPING
         + threads * _OF_THREAD
     )

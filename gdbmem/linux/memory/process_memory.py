@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import mmap
 import os
 import struct
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import Callable, Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.memory.maps import Mapping, Ranges, resident_ranges, swapped_ranges
+from gdbmem.linux.memory.maps import PAGE, Mapping, Ranges, resident_ranges, swapped_ranges
 from gdbmem.linux.process.process import auxiliary_vector, memory_folder, status_fields
 from gdbmem.model.memory import Buffer, Memory, MemoryUnreadable
 
@@ -110,7 +112,7 @@ class ProcMemory:
 
     def read_into(self, address: int, buffer: Buffer) -> None:
         view = memoryview(buffer).cast("B")
-        done = _read_by_number(self._held, address, view) if self._held is not None else 0
+        done = _read_by_number(self._held, [(address, len(view))], view) if self._held is not None else 0
         while done < len(view):
             try:
                 count = os.preadv(self.descriptor, [view[done:]], address + done)
@@ -146,10 +148,107 @@ class _Piece(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("length", ctypes.c_size_t)]
 
 
-def _read_by_number(pid: int, address: int, view: memoryview) -> int:
-    """Read memory at *address* of process *pid* into *view*; return the number of bytes, 0 if not allowed."""
+_POPULATE = 0x8000  # MAP_POPULATE
+_MOST_PIECES, _MOST_BYTES = 1024, 16 << 20  # that are taken at once
+_MOST_READ = 1 << 30
+
+
+class TakenMemory:
+    """A `Memory` of what was copied out of a process while it was held: its private pages at that moment.
+
+    Of private anonymous memory without pages, zeros are read; all else is read from the process, which runs on.
+    """
+
+    def __init__(self, memory: Memory, expected_bytes: int) -> None:
+        """Get ready for about so many bytes, which takes longer than to copy them later."""
+        self._memory = memory
+        self._room = _new_room(expected_bytes)
+        self._pieces: list[memoryview] = []
+        self._starts: list[int] = []
+        self._blank = Ranges()
+
+    def take(self, pid: int, pages: Ranges, blank: Ranges, check: Callable[[], None]) -> None:
+        """Copy *pages* of process *pid*, which is held; *check* is called every few milliseconds and may raise.
+
+        Memory is *blank* where there are no pages.
+        """
+        self._blank = blank
+        wanted = [
+            (at, min(end - at, _MOST_BYTES))
+            for start, end in pages.items
+            for at in range(start, end, _MOST_BYTES)
+        ]
+        begin = 0
+        while begin < len(wanted):
+            check()
+            end, size = begin + 1, wanted[begin][1]
+            while end < min(len(wanted), begin + _MOST_PIECES) and size + wanted[end][1] <= _MOST_BYTES:
+                size += wanted[end][1]
+                end += 1
+            self._take(pid, wanted[begin:end], size)
+            begin = end
+
+    def _take(self, pid: int, pieces: Sequence[tuple[int, int]], size: int) -> None:
+        if size > len(self._room):
+            self._room = _new_room(2 * _MOST_BYTES)
+        view, self._room = self._room[:size], self._room[size:]
+        done = _read_by_number(pid, pieces, view)
+        for address, length in pieces:
+            piece, view = view[:length], view[length:]
+            here, done = max(min(done, length), 0), done - length
+            try:
+                self._memory.read_into(address + here, piece[here:])
+            except MemoryUnreadable:
+                continue  # nor can it be read later
+            self._starts.append(address)
+            self._pieces.append(piece)
+
+    def read(self, address: int, size: int) -> bytes:
+        if size > _MOST_READ:
+            raise MemoryUnreadable(address, "that is more than is read at once")
+        data = bytearray(size)
+        self.read_into(address, data)
+        return bytes(data)
+
+    def read_into(self, address: int, buffer: Buffer) -> None:
+        into = memoryview(buffer).cast("B")
+        end = address + len(into)
+        number = max(bisect_right(self._starts, address) - 1, 0)
+        at = address
+        while at < end:
+            start, length = end, 0
+            if number < len(self._starts):
+                start, length = self._starts[number], len(self._pieces[number])
+            if at < start:
+                stop = min(start, end)
+                self._read_others(at, into[at - address : stop - address])
+            else:
+                stop = max(min(start + length, end), at)
+                into[at - address : stop - address] = self._pieces[number][at - start : stop - start]
+                number += 1
+            at = stop
+
+    def _read_others(self, address: int, into: memoryview) -> None:
+        """Read what was not taken."""
+        end = address + len(into)
+        for start, stop in self._blank.overlaps(address, end):
+            into[start - address : stop - address] = bytes(stop - start)
+        for start, stop in self._blank.gaps(address, end):
+            self._memory.read_into(start, into[start - address : stop - address])
+
+
+def _new_room(size: int) -> memoryview:
+    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _POPULATE
+    return memoryview(mmap.mmap(-1, max(size, PAGE), flags=flags))
+
+
+def _read_by_number(pid: int, pieces: Sequence[tuple[int, int]], view: memoryview) -> int:
+    """Read *pieces*, each an address and a size, of process *pid* into *view*, one after the other.
+
+    Return the number of bytes, 0 if not allowed.
+    """
     global _libc
-    if not view or address >= 1 << 63:
+    if not view or any(address >= 1 << 63 for address, _ in pieces):
         return 0
     if _libc is None:
         _libc = ctypes.CDLL(None)
@@ -158,8 +257,8 @@ def _read_by_number(pid: int, address: int, view: memoryview) -> int:
             ctypes.c_int, ctypes.POINTER(_Piece), ctypes.c_ulong, ctypes.POINTER(_Piece), ctypes.c_ulong, ctypes.c_ulong
         ]  # fmt: skip
     here = _Piece(ctypes.addressof(ctypes.c_char.from_buffer(view)), len(view))
-    there = _Piece(address, len(view))
-    return max(0, int(_libc.process_vm_readv(pid, here, 1, there, 1, 0)))
+    there = (_Piece * len(pieces))(*(_Piece(*piece) for piece in pieces))
+    return max(0, int(_libc.process_vm_readv(pid, here, 1, there, len(pieces), 0)))
 
 
 class WritableMemory(ProcMemory):

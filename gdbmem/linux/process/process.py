@@ -142,6 +142,7 @@ class ProcessFacts(NamedTuple):
     anonymous_bytes: int  # resident
     page_table_bytes: int
     swap_bytes: int
+    pinned_bytes: int = 0  # for devices, as long as the process likes
 
 
 def process_facts(pid: int) -> ProcessFacts:
@@ -159,6 +160,7 @@ def process_facts(pid: int) -> ProcessFacts:
         anonymous_bytes=_kib(fields, "RssAnon"),
         page_table_bytes=_kib(fields, "VmPTE"),
         swap_bytes=_kib(fields, "VmSwap"),
+        pinned_bytes=_kib(fields, "VmPin"),
     )
 
 
