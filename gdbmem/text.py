@@ -168,6 +168,13 @@ def format_time(time: float, unit: str) -> str:
     return format_duration(time / 1000 if unit == "ms" else time)
 
 
+def format_moment(time: float, unit: str) -> str:
+    """Return *time* of a recording as exactly as its file has it: ``1.005 s``, ``512,000 instructions``."""
+    if unit in ("s", "ms"):
+        return f"{time / 1000 if unit == 'ms' else time:,.3f} s"
+    return f"{time:,.0f} {'instructions' if unit == 'i' else 'bytes allocated'}"
+
+
 def _count(number: float) -> str:
     for size, suffix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if number >= size:

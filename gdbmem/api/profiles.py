@@ -3,14 +3,15 @@
 import os
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path as _FilePath
 from typing import Callable, NamedTuple, Optional, Union
 
-from gdbmem.errors import Notice
+from gdbmem.errors import InputError, Notice
 from gdbmem.formats import opening
 from gdbmem.formats.opening import FORMATS, OpenOptions
 from gdbmem.formats.series import series_tool
-from gdbmem.formats.stacks import ALLOCATED, LIFETIMES, READ, WRITTEN, StackProfile
-from gdbmem.model.calltree import PEAK, Profile, Snapshot
+from gdbmem.formats.stacks import ALLOCATED, IN_USE, LIFETIMES, READ, WRITTEN, StackProfile
+from gdbmem.model.calltree import PEAK, Profile, Snapshot, Stretch
 from gdbmem.model.diff import Diff
 from gdbmem.profiles import ranking
 from gdbmem.profiles.diff import as_difference, as_growth, diff_series
@@ -21,6 +22,7 @@ from gdbmem.profiles.timeline import outline
 from gdbmem.runs import operand as operands
 from gdbmem.runs.operand import (
     Loaded,
+    covered_by,
     difference_in,
     find_operand,
     load_from_profile,
@@ -59,6 +61,7 @@ __all__ = [
     "difference_in_file",
     "end_of",
     "export",
+    "file_of_stretch",
     "find_operand",
     "has_series",
     "histories",
@@ -73,6 +76,7 @@ __all__ = [
     "read_shown",
     "read_snapshot",
     "read_snapshots",
+    "read_stretch",
     "recipe_diffs",
     "series_tool",
     "unit_of",
@@ -88,6 +92,10 @@ class _Options(NamedTuple):
     metric: Optional[str] = None  # in-use, allocated, peak, blocks, …; None: the file's main one
     binaries: Sequence[str] = ()  # folders to search for programs that are not where the profile names them
     by_size: bool = False  # group the trees by block size first
+    by_thread: bool = False  # … by the thread that allocated, of files that record it
+    # Of files that record times, only from this moment on and until that one, as in 1.5s.
+    begin: Optional[str] = None
+    end: Optional[str] = None
     progress: Optional[Callable[[str], None]] = None  # called before a lookup of names that takes seconds
 
 
@@ -105,10 +113,22 @@ class ReadOptions(_Options):
             metric = metric[: -len(BLOCKS)].rstrip("-") or None
         folders = [os.fspath(folder) for folder in self.binaries]
         symbols = GdbSymbols(folders=folders, progress=self.progress or (lambda text: None))
-        return OpenOptions(self.format, metric, symbols, by_size=self.by_size)
+        return OpenOptions(
+            self.format,
+            metric,
+            symbols,
+            by_size=self.by_size,
+            by_thread=self.by_thread,
+            stretch=Stretch.read(self.begin, self.end),
+        )
+
+    @property
+    def is_stretch(self) -> bool:
+        """Return whether only a part of a recording is to be read."""
+        return self.begin is not None or self.end is not None
 
     def check(self) -> None:
-        """Raise InputError if `format` is unknown."""
+        """Raise InputError if `format` is unknown, or `begin` or `end` no moment."""
         assert self.reading is not None
 
 
@@ -156,15 +176,50 @@ def read_record(run: Run, record: SnapshotRecord, options: Optional[ReadOptions]
 
 
 def read_shown(operand: str, options: Optional[ReadOptions] = None) -> Union[Loaded, Diff]:
-    """Return the data of `gdbmem show` for *operand*: the peak of a file, or the Diff if it is a difference already."""
-    sides = operands.load_peak(operand, _reading(options))
-    return (
-        sides[0] if len(sides) == 1 else _as_difference([side.snapshot for side in sides], sides[0].notices)
-    )
+    """Return the data of `gdbmem show` for *operand*: the peak of a file, or the Diff if it is a difference already.
+
+    What changed in a stretch of a recording (*options* have its begin or end) is one.
+    """
+    found = operands.open_shown(operand, _reading(options))
+    if isinstance(found, Loaded):
+        return found
+    profile, *pair = found
+    return _as_difference(pair, profile.notices, covered_by(profile))
 
 
 def _reading(options: Optional[ReadOptions]) -> OpenOptions:
     return (options or ReadOptions()).reading
+
+
+def file_of_stretch(place: Union[_FilePath, Run], selector: Optional[str]) -> _FilePath:
+    """Return the file of *place* that a stretch of time is a part of: of a run the one of its snapshot *selector*.
+
+    Raises InputError if a snapshot of a file is named: it is one moment.
+    """
+    if isinstance(place, Run):
+        records = asked_for(place.snapshots)
+        if not records:
+            raise operands.no_snapshot(place)
+        return place.path(place.record(selector) if selector is not None else records[-1])
+    if selector is not None:
+        raise InputError(
+            f"snapshot '{printable(selector)}' is one moment, not a stretch of time",
+            slug="no-stretch",
+            hint="leave it out, or --from and --to",
+        )
+    return place
+
+
+def read_stretch(operand: Path, options: ReadOptions) -> Diff:
+    """Return how the heap changed in the stretch of *operand* that *options* name. Raises InputError."""
+    found = read_shown(os.fspath(operand), options._replace(metric=options.metric or IN_USE))
+    if isinstance(found, Diff):
+        return found
+    raise InputError(
+        f"{printable(options.metric or '')} is a sum over the stretch, not a difference",
+        slug="no-such-metric",
+        hint="gdbmem show lists it",
+    )
 
 
 def end_of(engine: str) -> str:
@@ -233,12 +288,12 @@ def _sides(given: Sequence[DiffSide], options: Optional[ReadOptions]) -> list[Lo
 def difference_in_file(profile: Profile) -> Optional[Diff]:
     """Return the difference in *profile* if it is one already (pprof -base writes such files), else None."""
     pair = difference_in(profile)
-    return None if pair is None else _as_difference(pair, profile.notices)
+    return None if pair is None else _as_difference(pair, profile.notices, covered_by(profile))
 
 
-def _as_difference(pair: Sequence[Snapshot], notices: Sequence[Notice]) -> Diff:
-    found = as_difference(*pair)
-    found = found.with_columns(notices=[*notices, *found.notices])
+def _as_difference(pair: Sequence[Snapshot], notices: Sequence[Notice], covered: Optional[Stretch]) -> Diff:
+    found = as_difference(*pair) if covered is None else diff_series(pair)
+    found = found.with_columns(notices=[*notices, *found.notices], covered=covered)
     found.check()
     return found
 

@@ -17,6 +17,7 @@ from gdbmem.api.profiles import (
     asked_for,
     diff,
     difference_in_file,
+    file_of_stretch,
     find_operand,
     has_series,
     histories,
@@ -81,6 +82,8 @@ def make_page(operands: Sequence[str], query: Query, options: ReadOptions) -> Pa
         from gdbmem.cli.page_documents import page_of_series  # for series only
 
         return page_of_series(place.folder if isinstance(place, Run) else place)
+    if options.is_stretch:
+        place, selector = file_of_stretch(place, selector), None
     if not isinstance(place, Run):
         return _page_of_profile(place, selector, query, options)
     return _page_of_run(place, selector, query, options)
@@ -110,7 +113,10 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
     page.facts = facts_of_profile(profile, None)
     difference = difference_in_file(profile)
     if difference is not None:
-        page.sections.append(diff_section("what came and went", difference, query))
+        title = "what came and went"
+        if options.is_stretch:
+            title = f"from {difference.before_side.name} to {difference.after_side.name}"
+        page.sections.append(diff_section(title, difference, query))
         page.explored = explored(difference, query)
         _add_notices(page, difference.notices)
         return page

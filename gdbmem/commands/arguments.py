@@ -209,6 +209,9 @@ def read_options_from(arguments: argparse.Namespace) -> ReadOptions:
         arguments.metric,
         [str(Path(folder)) for folder in arguments.binaries or ()],
         by_size=getattr(arguments, "by", None) == "size",
+        by_thread=getattr(arguments, "by", None) == "thread",
+        begin=getattr(arguments, "begin", None),
+        end=getattr(arguments, "end", None),
         progress=_print_progress,
     )
     options.check()

@@ -25,6 +25,8 @@ _SETTINGS: dict[str, dict[str, Any]] = {
     "--hold": {"action": "store_const", "const": False, "dest": "fork"},
     "--no-color": {"action": "store_const", "const": False, "dest": "color"},
     "--to": {"required": True},
+    "--from": {"dest": "begin"},
+    "--to MOMENT": {"dest": "end"},
     "argument": {"default": ""},
     "state": {"default": ""},
     "topic": {"choices": ("help",)},
@@ -49,7 +51,7 @@ class Option:
         self.repeats = "…" in self.placeholder
         inside = self.placeholder[1:-1] if self.may_be_missing else self.placeholder
         self.metavar = inside.removesuffix(" …")  # empty: a flag
-        self._settings = _SETTINGS.get(self.names[0] if self.names else parts[0], {})
+        self._settings = _SETTINGS.get(words) or _SETTINGS.get(self.names[0] if self.names else parts[0], {})
         own = self.names[-1].lstrip("-").replace("-", "_") if self.names else parts[0]
         self.dest: str = self._settings.get("dest", own)
 

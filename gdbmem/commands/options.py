@@ -99,8 +99,8 @@ def query(by: str) -> str:
     return f"""\
 what to list:
 {TOP_10}\
-  --by path|function|line|file|library|size
-                      one row for each path, function, line, file, library, or size of blocks (default: {by})
+  --by path|function|line|file|library|size|thread
+                      one row for each path, function, line, file, library, size of blocks, or thread (default: {by})
   --min SIZE          only rows of at least SIZE, as in 10KiB
   --focus REGEX       only paths with a frame 'function (file:line)' that matches
   --ignore REGEX      leave out paths with a frame that matches
@@ -123,6 +123,14 @@ how to read files:
                       list the rows with the most blocks first
   --binaries FOLDER …  folder that has the profiled programs and libraries, or another root folder with them (may
                       be repeated)
+
+"""
+
+STRETCH = """\
+a part of a recording:
+  --from MOMENT       only from MOMENT on, as in 1.5s (of massif in its own unit, as in 5000000i or 10MiB): what was
+                      allocated since and not freed, or with --metric allocated all that was (heaptrack, memray, massif)
+  --to MOMENT         … until MOMENT (default: the end)
 
 """
 

@@ -400,7 +400,7 @@ gdbmem show mprofile_20260101.dat           memory over time, from mprof, psreco
   operand FILE|RUN    a profile, a run folder, or RUN:NAME
   --snapshot N|NAME|peak
                       the snapshot whose call tree is shown (default: the peak; in a run: the last)
-{options.KINDS}{options.query("line")}{options.READING}{options.OUTPUT}{options.NO_COLOR}""",
+{options.KINDS}{options.query("line")}{options.STRETCH}{options.READING}{options.OUTPUT}{options.NO_COLOR}""",
         top=None,
         by=None,
         default_by="line",
@@ -431,7 +431,7 @@ which grew once; --series takes all snapshots of a run, of one name, or of a fil
   --compare           print each change in percent of its earlier size, or as new or gone
   --normalize         scale all snapshots to the total of the last, to compare shares
 
-{options.READING}{options.OUTPUT}{options.NO_COLOR}""",
+{options.STRETCH}{options.READING}{options.OUTPUT}{options.NO_COLOR}""",
         top=None,
         by=None,
         default_by="path",
@@ -682,7 +682,7 @@ a single picture, in place of the page:
   --svg FILE          write a picture of the page as SVG
   --picture NAME      the picture whose section title contains NAME (default: the first)
 
-{options.READING}""",
+{options.STRETCH}{options.READING}""",
     ),
     Command(
         "gdbmem serve",

@@ -16,7 +16,7 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.files import Data, location
 from gdbmem.formats.addresses import Symbols
 from gdbmem.formats.valgrind.massif import MassifProfile, read_massif
-from gdbmem.model.calltree import Profile, no_block_sizes
+from gdbmem.model.calltree import Profile, Stretch, no_block_sizes, no_threads
 from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ class OpenOptions:
         symbols: Optional[Symbols] = None,
         *,
         by_size: bool = False,
+        by_thread: bool = False,
+        stretch: Optional[Stretch] = None,
     ) -> None:
         if format is not None and format not in FORMATS:
             raise InputError(
@@ -64,12 +66,16 @@ class OpenOptions:
         self.metric = metric  # of those that the file holds
         self.symbols = symbols  # names addresses; None: they stay unnamed
         self.by_size = by_size  # trees begin with the size of the blocks
+        self.by_thread = by_thread  # … with the thread that allocated
+        self.stretch = stretch  # the part of a recording to read; None: all
 
 
 class _Format(NamedTuple):
     start: bytes  # a regex of the start of the file
     reader: str  # module:function of this folder
     has_addresses: bool = False  # which someone must name
+    has_times: bool = False  # it can be read in part: the reader takes a Stretch
+    has_threads: bool = False
     anywhere: Sequence[bytes] = ()  # one of these is in the file, whose start is of any form
     is_in_logs: bool = False  # it is recognised also where its lines are wrapped
 
@@ -97,7 +103,12 @@ FORMATS = {
         rb"--- symbol\r?\n(?:[^\n]*\n){1,1000000}?--- profile\n", "heap_profilers.pprof_text:read_pprof_raw"
     ),
     # In a frame of lz4 whose first bytes are not packed.
-    "memray": _Format(rb"\x04\x22\x4d\x18.{4,32}?memray|memray\0", "heap_profilers.memray_file:read_memray"),
+    "memray": _Format(
+        rb"\x04\x22\x4d\x18.{4,32}?memray|memray\0",
+        "heap_profilers.memray_file:read_memray",
+        has_times=True,
+        has_threads=True,
+    ),
     "jemalloc": _Format(rb"heap_v2/", "heap_profilers.jemalloc:read_jemalloc", has_addresses=True),
     "memcheck": _Format(
         _VALGRINDS_MARK
@@ -124,7 +135,9 @@ FORMATS = {
         "flame_graphs:read_speedscope",
     ),
     "dhat": _Format(rb"\s*\{.{0,200}\"dhatFileVersion\"", "valgrind.dhat:read_dhat"),
-    "heaptrack": _Format(rb"v [0-9a-f]{1,8} [0-9a-f]{1,8}\n", "heap_profilers.heaptrack:read_heaptrack"),
+    "heaptrack": _Format(
+        rb"v [0-9a-f]{1,8} [0-9a-f]{1,8}\n", "heap_profilers.heaptrack:read_heaptrack", has_times=True
+    ),
     "torch": _Format(
         rb"\x80[\x02-\x05].{0,400}?(?:segments|device_traces|total_size)",
         "bfc.torch_snapshot:read_torch_profile",
@@ -363,8 +376,12 @@ def _read_as(
             )
         if reading.by_size:
             raise no_block_sizes(source)
+        if reading.by_thread:
+            raise no_threads(source, name)
         found = _read_series(name, data, source, notices)
         found.symbols = reading.symbols
+        if reading.stretch is not None:
+            found.choose_stretch(reading.stretch)
         return found
     entry = FORMATS[name]
     if not isinstance(data, _Unpacking) and len(data) > _LIMIT_BYTES and name not in _PIECEWISE:
@@ -376,11 +393,26 @@ def _read_as(
     module, _, function = entry.reader.partition(":")
     read = getattr(importlib.import_module(f"gdbmem.formats.{module}"), function)
     symbols = (reading.symbols,) if entry.has_addresses else ()
-    profile: StackProfile = read(data, source, reading.metric, *symbols)
+    profile: StackProfile = read(data, source, reading.metric, *symbols, **_parts_of(name, source, reading))
     profile.notices[:0] = notices
-    profile.by_size = reading.by_size
+    for one in (profile, *((profile.earlier,) if profile.earlier is not None else ())):
+        one.by_size = reading.by_size
     profile.symbols = reading.symbols if name in _OF_VALGRIND else None
     return profile
+
+
+def _parts_of(name: str, source: str, reading: OpenOptions) -> dict[str, object]:
+    """Return what the reader of *name* is to be asked for beside the metric. Raises InputError if it can't."""
+    if reading.by_thread and not FORMATS[name].has_threads:
+        raise no_threads(source, name)
+    if reading.stretch is not None and not FORMATS[name].has_times:
+        raise InputError(
+            f"{printable(source)} does not record when memory was allocated, as no file of {name} does",
+            slug="no-stretch",
+            hint="files of heaptrack, memray and massif do; leave --from and --to out",
+        )
+    asked = {"by_thread": reading.by_thread or None, "stretch": reading.stretch}
+    return {name: part for name, part in asked.items() if part is not None}
 
 
 def _read_series(name: str, data: Data, source: str, notices: list[Notice]) -> MassifProfile:

@@ -19,6 +19,7 @@ from gdbmem.model.calltree import (
     FREED_BYTES,
     GROWN_BYTES,
     HEAP_BYTES,
+    KEPT_BYTES,
     LOST_BYTES,
     OWN_PEAK_BYTES,
     PAGE_BYTES,
@@ -39,6 +40,7 @@ from gdbmem.model.calltree import (
     CallTree,
     Frame,
     Frames,
+    Stretch,
     Totals,
     lines_of,
     no_block_sizes,
@@ -70,7 +72,7 @@ def size_class(block_bytes: int) -> Frame:
 
 
 IN_USE, ALLOCATED = "in-use", "allocated"
-FREED, OWN_PEAK, TEMPORARY = "freed", "own-peak", "temporary"
+FREED, OWN_PEAK, TEMPORARY, KEPT = "freed", "own-peak", "temporary", "kept"
 # How blocks were used.
 READ, WRITTEN, NEVER_READ, NEVER_WRITTEN = "read", "written", "never-read", "never-written"
 SHORT_LIVED, LIFETIMES = "short-lived", "lifetimes"
@@ -88,6 +90,7 @@ UNITS = {
     FREED: FREED_BYTES,
     OWN_PEAK: OWN_PEAK_BYTES,
     TEMPORARY: TEMPORARY_BYTES,
+    KEPT: KEPT_BYTES,
     READ: READ_BYTES,
     WRITTEN: WRITTEN_BYTES,
     NEVER_READ: UNREAD_BYTES,
@@ -251,6 +254,8 @@ class StackProfile(_StackFields):
     unit_of_time = ""  # of lifetimes
     has_block_sizes = False  # the size of each block is known, not only the mean of a path
     symbols: Optional[Symbols] = None  # who names calls that valgrind has no name for
+    covered: Optional[Stretch] = None  # the part of a recording that it is of; None: all
+    earlier: "Optional[StackProfile]" = None  # the moment from which it is to be compared
 
     @property
     def peak_index(self) -> int:
@@ -308,7 +313,7 @@ class StackProfile(_StackFields):
 
     def _say_that_nothing_is_in_use(self) -> None:
         others = [name for name in self.metrics if name != self.metric]
-        if self.metric == IN_USE and not self.total_bytes and others:
+        if self.metric == IN_USE and not self.total_bytes and others and self.earlier is None:
             text = (
                 f"{printable(self.source)} has no memory in use, as at the end of a program that frees all;"
                 f" it also has --metric {', '.join(map(printable, others))}"

@@ -1,5 +1,7 @@
 """A heap at one moment as a tree of call paths, parallel columns over one table of frames; files of several."""
 
+import contextlib
+import math
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
@@ -7,13 +9,14 @@ from typing import Annotated, Any, NamedTuple, Optional, Protocol, Union, overlo
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.json_values import Key
-from gdbmem.text import printable
+from gdbmem.text import parse_duration, parse_size, printable
 
 ROOT = -1  # frame number of node 0, which stands for the whole heap
 PRUNED = -2  # frame number of a node in which the tool merged paths too small to list
 NO_LINE = -1  # in a column of lines
 _LAST_LINE = (1 << 63) - 1  # a damaged file may name a later one: that is unknown
 SIZE_CLASS = "size class"  # the object of a frame whose line is the largest size of a block, in bytes
+THREAD = "allocating thread"  # the object of a frame that stands for the thread which allocated
 
 
 class Frame(NamedTuple):
@@ -42,9 +45,18 @@ class Frame(NamedTuple):
         return self.object == SIZE_CLASS
 
     @property
+    def is_thread(self) -> bool:
+        """True if it is not a function, but represents the thread that allocated."""
+        return self.object == THREAD
+
+    @property
     def is_nameless(self) -> bool:
         """Only its program or library is known, and perhaps where in that it is."""
-        return self.file is None and (self.function is None or self.function.startswith("0x"))
+        return (
+            self.file is None
+            and (self.function is None or self.function.startswith("0x"))
+            and not self.is_thread
+        )
 
 
 def line_column(line: Optional[int]) -> int:
@@ -260,6 +272,7 @@ FREE_BYTES = "bytes free"
 PEAK = "peak"  # the metric, and the name of its snapshot
 GROWN_BYTES = "bytes grown"  # that became resident in a recording, and stayed
 FAULTED_BYTES = "bytes made resident"  # in a recording, those that left again too
+KEPT_BYTES = "bytes allocated and kept"  # in a stretch of time, until its end
 TEMPORARY_BYTES = "bytes of temporary blocks"  # freed by what their program asks of malloc next
 READ_BYTES, WRITTEN_BYTES = "bytes read", "bytes written"  # each access counts, also of the same byte
 # Of paths none of whose blocks was.
@@ -285,6 +298,7 @@ _NOUNS = {
     GROWN_BYTES: "resident growth",
     FAULTED_BYTES: "memory made resident",
     OWN_PEAK_BYTES: "each path's own peak",
+    KEPT_BYTES: "memory allocated and not freed",
     TEMPORARY_BYTES: "temporary memory",
     READ_BYTES: "memory read",
     WRITTEN_BYTES: "memory written",
@@ -308,9 +322,100 @@ def memory_noun(unit: str) -> str:
 
 def holds(unit: str) -> bool:
     """Return whether a process holds what is counted in *unit* at one moment; else it is a sum over time."""
-    flows = (ALLOCATED_BYTES, FREED_BYTES, LOST_BYTES, GROWN_BYTES, FAULTED_BYTES, OWN_PEAK_BYTES)
+    flows = (ALLOCATED_BYTES, FREED_BYTES, LOST_BYTES, GROWN_BYTES, FAULTED_BYTES, OWN_PEAK_BYTES, KEPT_BYTES)
     uses = (TEMPORARY_BYTES, READ_BYTES, WRITTEN_BYTES, UNREAD_BYTES, UNWRITTEN_BYTES, SHORT_LIVED_BYTES)
     return unit not in (*flows, *uses)
+
+
+class Moment(NamedTuple):
+    """A time since the start of a recording: in s, or as massif may count it, i (instructions) or B (allocated)."""
+
+    value: float
+    unit: str
+
+    @classmethod
+    def read(cls, text: str) -> "Moment":
+        """Return the moment of ``1.5s``, ``5000000i``, ``10MiB`` and the like. Raises InputError."""
+        if text[-1:] == "i" and text[:-1].isdecimal():
+            return cls(float(text[:-1]), "i")
+        for read, unit in ((parse_duration, "s"), (parse_size, "B")):
+            with contextlib.suppress(InputError, OverflowError):
+                value = read(text)
+                if value >= 0:
+                    return cls(value, unit)
+        raise InputError(
+            f"'{printable(text)}' is not a moment of a recording",
+            slug="bad-moment",
+            hint="write it as in 1.5s, 200ms, 5000000i (instructions) or 10MiB (allocated)",
+        )
+
+
+class Stretch(NamedTuple):
+    """A part of a recording; None: from its start, to its end."""
+
+    begin: Optional[Moment] = None
+    end: Optional[Moment] = None
+
+    @classmethod
+    def read(cls, begin: Optional[str], end: Optional[str]) -> "Optional[Stretch]":
+        """Return the stretch between two moments as texts; None without them. Raises InputError."""
+        if begin is None and end is None:
+            return None
+        found = cls(*(None if text is None else Moment.read(text) for text in (begin, end)))
+        first, last = found
+        if last is not None and (last.value <= 0 or (first is not None and _is_not_before(first, last))):
+            raise InputError(
+                f"nothing is between {printable(begin or 'the start')} and {printable(end or '')}",
+                slug="empty-stretch",
+                hint="--to has to be later than --from",
+            )
+        return found
+
+    def values_in(self, unit: str, source: str) -> tuple[float, float]:
+        """Return both in *unit*, which *source* counts in; the end may be infinite.
+
+        Raises InputError if they are in another one.
+        """
+        begin, end = (_value_in(one, unit, source) for one in self)
+        return begin or 0.0, math.inf if end is None else end
+
+    def too_short(self, source: str, next_moment: str) -> InputError:
+        """Return the error for a stretch within which *source* notes no time; *next_moment* is the next."""
+        return InputError(
+            f"{printable(source)} notes no time between --from and --to",
+            slug="empty-stretch",
+            hint=f"the next is {next_moment}; there is one about every 10 ms",
+        )
+
+    def cut_by(self, source: str, at: str) -> Notice:
+        """Return the notice for a stretch that ends after the end of *source*, *at*."""
+        return Notice("stretch-cut", f"the recording in {printable(source)} ends at {at}, before --to")
+
+    def after_end(self, source: str, at: str) -> InputError:
+        """Return the error for a stretch that begins at or after the end of *source*, *at*."""
+        return InputError(
+            f"the recording in {printable(source)} ends at {at}, before --from",
+            slug="empty-stretch",
+            hint="name an earlier moment",
+        )
+
+
+def _is_not_before(first: Moment, last: Moment) -> bool:
+    return first.value >= last.value and first.unit == last.unit
+
+
+def _value_in(moment: Optional[Moment], unit: str, source: str) -> Optional[float]:
+    if moment is None or moment.unit == unit or not moment.value:
+        return moment and moment.value
+    if (moment.unit, unit) == ("s", "ms"):
+        return moment.value * 1000
+    units = {"i": "instructions", "B": "bytes allocated"}
+    example = {"i": "5000000i", "B": "10MiB"}.get(unit, "1.5s")
+    raise InputError(
+        f"{printable(source)} counts its time in {units.get(unit, 'seconds')}",
+        slug="bad-moment",
+        hint=f"write it as in --from {example}",
+    )
 
 
 class Totals(NamedTuple):
@@ -404,6 +509,24 @@ def peak_tree_index(snapshots: Sequence[Totals]) -> Optional[int]:
     peak = peak_index(snapshots)
     with_tree = [index for index, totals in enumerate(snapshots) if totals.has_tree]
     return max(with_tree, key=lambda index: (snapshots[index].total_bytes, -abs(index - peak)), default=None)
+
+
+def as_nothing(snapshot: Snapshot) -> Snapshot:
+    """Return *snapshot* as it was before anything was allocated."""
+    blocks = None if snapshot.tree.blocks is None else [0]
+    empty = CallTree(frames=(), parent=[-1], frame=[ROOT], bytes=[0], blocks=blocks, ends=())
+    beside = dict.fromkeys(snapshot.totals.beside, 0)
+    nothing = snapshot.totals._replace(heap_bytes=0, extra_bytes=0, stacks_bytes=0, beside=beside)
+    return snapshot._replace(name="nothing", totals=nothing, tree=empty)
+
+
+def no_threads(source: str, source_format: str) -> InputError:
+    """Return the error for a file that does not record which thread made an allocation."""
+    return InputError(
+        f"{printable(source)} does not record threads, as no file of {source_format} does",
+        slug="no-threads",
+        hint="memray's files do; leave --by thread out",
+    )
 
 
 def no_block_sizes(source: str) -> InputError:

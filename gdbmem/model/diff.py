@@ -7,7 +7,7 @@ from typing import Annotated, Any, NamedTuple, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
-from gdbmem.model.calltree import HEAP_BYTES, PRUNED, Frame
+from gdbmem.model.calltree import HEAP_BYTES, PRUNED, Frame, Stretch
 from gdbmem.model.judgement import MET, NOT_MET, Judgement
 
 
@@ -116,6 +116,9 @@ class _DiffColumns(NamedTuple):
     sides: Sequence[Side] = ()  # of all snapshots, oldest first
     side_sites: Sequence[SideSites] = ()  # of all snapshots of a series; none if no pair of them is uncertain
     ends: Optional[Sequence[int]] = None  # all nodes at which a path ends, in order; None: any may
+    covered: Optional[Stretch] = (
+        None  # the part of one recording that lies between the sides; None: they are others
+    )
 
 
 class Diff(_DiffColumns):

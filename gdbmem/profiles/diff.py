@@ -19,6 +19,7 @@ from gdbmem.model.calltree import (
     Frames,
     Snapshot,
     Totals,
+    as_nothing,
 )
 from gdbmem.model.diff import Diff, OutsideHeap, Side, SideSites
 from gdbmem.text import format_size, printable
@@ -99,11 +100,7 @@ def _check_units(before: Snapshot, after: Snapshot) -> None:
 
 def as_growth(snapshot: Snapshot) -> Diff:
     """Return *snapshot* as a diff against nothing, so that one ranking serves both."""
-    blocks = None if snapshot.tree.blocks is None else [0]
-    empty = CallTree(frames=(), parent=[-1], frame=[ROOT], bytes=[0], blocks=blocks, ends=())
-    beside = dict.fromkeys(snapshot.totals.beside, 0)
-    nothing = snapshot.totals._replace(heap_bytes=0, extra_bytes=0, stacks_bytes=0, beside=beside)
-    return diff_snapshots(snapshot._replace(name="nothing", totals=nothing, tree=empty), snapshot)
+    return diff_snapshots(as_nothing(snapshot), snapshot)
 
 
 def _outside(before: Totals, after: Totals) -> list[OutsideHeap]:

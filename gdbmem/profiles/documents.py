@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import as_json
-from gdbmem.model.calltree import Profile, Snapshot, Totals
+from gdbmem.model.calltree import Profile, Snapshot, Stretch, Totals
 from gdbmem.model.containers import Holding
 from gdbmem.model.diff import Diff, Side
 from gdbmem.model.judgement import Judgement
@@ -53,6 +53,7 @@ def _row(row: Row, *, is_change: bool) -> Document:
         **(_became(row.amount) if is_change else {}),
         "site": None if row.site is None else row.site._asdict(),
         **({"block_bytes_at_most": row.site.line} if row.site is not None and row.site.is_size_class else {}),
+        **({"thread": row.site.function} if row.site is not None and row.site.is_thread else {}),
         "below_threshold": row.is_pruned,
         "frames": [frame._asdict() for frame in row.frames],
     }
@@ -114,11 +115,18 @@ def profile_document(
         "source_format": profile.source_format,
         "command": profile.command,
         "unit": profile.unit,
+        "stretch": _stretch(getattr(profile, "covered", None)),
         "snapshots": [_totals(totals, profile.time_unit) for totals in profile.snapshots],
         "peak": None if peak is None else {"index": peak.index, "total_bytes": peak.total_bytes},
         "course": None if course is None else course._asdict(),
         "sites": None if snapshot is None else _sites(snapshot, query, uses),
     }
+
+
+def _stretch(covered: Optional[Stretch]) -> Optional[Document]:
+    if covered is None or covered.begin is None or covered.end is None:
+        return None
+    return {"from": covered.begin.value, "to": covered.end.value, "time_unit": covered.end.unit}
 
 
 def _totals(totals: Totals, time_unit: str) -> Document:
@@ -179,7 +187,7 @@ def diff_document(diff: Diff, query: Query, *, notices: Iterable[Notice] = ()) -
     sides = {"before": _side(diff.before_side), "after": _side(diff.after_side)}
     if diff.is_relative:
         sides = {name: {**side, "total_bytes": None} for name, side in sides.items()}
-    return {**head("diff", said), **sides, **_change(diff, query)}
+    return {**head("diff", said), **sides, "stretch": _stretch(diff.covered), **_change(diff, query)}
 
 
 def _change(diff: Diff, query: Query) -> Document:

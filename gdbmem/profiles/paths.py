@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Optional
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import InputError, UsageError
 from gdbmem.files import read_small
-from gdbmem.model.calltree import PRUNED, SIZE_CLASS, Frame, Frames, Names
+from gdbmem.model.calltree import PRUNED, SIZE_CLASS, THREAD, Frame, Frames, Names
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.own_code import (
     INSTALLED,
@@ -218,7 +218,7 @@ def _least_callers(function: str) -> int:
 # A query of a call tree: the options that `gdbmem diff`, `gdbmem show` and massif-diff share.
 
 
-GROUPINGS = ("path", "function", "line", "file", "library", "size")
+GROUPINGS = ("path", "function", "line", "file", "library", "size", "thread")
 DEFAULT_TOP = 10
 BLOCKS = "blocks"
 _KNOWN_LIMIT_BYTES = 1 << 20
@@ -490,8 +490,8 @@ def _ranks(diff: Diff, query: Query, hidden: Sequence[int], wrappers: frozenset[
 def _hidden(diff: Diff, query: Query) -> Sequence[int]:
     frames = Frames.of(diff.frames)
     hidden = bytes(len(frames))
-    if SIZE_CLASS in frames.objects:
-        hidden = bytes(place == SIZE_CLASS for place in frames.objects)
+    if SIZE_CLASS in frames.objects or THREAD in frames.objects:
+        hidden = bytes(place in (SIZE_CLASS, THREAD) for place in frames.objects)
     if query.hide is None:
         return hidden
     return bytes(out or matches(query.hide, frame) for out, frame in zip(hidden, frames))
@@ -562,7 +562,7 @@ def _marks(diff: Diff, query: Query) -> bytearray:
 
 
 def _frame_marks(frame: Frame, query: Query) -> int:
-    if frame.is_size_class:
+    if frame.is_size_class or frame.is_thread:
         return 0
     focused = FOCUSED if query.focus is not None and matches(query.focus, frame) else 0
     ignored = IGNORED if query.ignore is not None and matches(query.ignore, frame) else 0

@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple, Optional, Union, overload
 
 from gdbmem.errors import InputError
-from gdbmem.model.calltree import NO_LINE, PRUNED, Frame, Frames, no_block_sizes
+from gdbmem.model.calltree import NO_LINE, PRUNED, Frame, Frames, no_block_sizes, no_threads
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.own_code import INSTALLED, WRAPPER
 from gdbmem.profiles.paths import FOCUSED, IGNORED, KNOWN_PATH, Query, own_query, walk
@@ -367,6 +367,8 @@ class GroupedPaths:
             return (function or (frames.lines[number], file) if file else function or place,)
         if by == "size":
             return (frames.lines[number],)
+        if by == "thread":
+            return (function,)
         if by == "library":
             return (place and PurePosixPath(place).name,)
         if by == "file":
@@ -376,7 +378,7 @@ class GroupedPaths:
     @property
     def _is_by_site(self) -> bool:
         # With --all-frames nothing is folded, so the allocation site itself is the place.
-        return self.query.by not in ("path", "size") and not self.query.all_frames
+        return self.query.by not in ("path", "size", "thread") and not self.query.all_frames
 
     def _site_node(self, node: int) -> int:
         if self.query.by == "path" or self._is_by_site:
@@ -579,6 +581,8 @@ def rank(diff: Diff, query: Query) -> Ranking:
         )
     if query.by == "size" and len(diff) > 1 and not any(frame.is_size_class for frame in diff.frames):
         raise no_block_sizes(diff.after_side.source)
+    if query.by == "thread" and len(diff) > 1 and not any(frame.is_thread for frame in diff.frames):
+        raise no_threads(diff.after_side.source, diff.after_side.source_format)
     paths = grouped(diff, query)
     sums = paths.sums
     changed, deltas = paths.changed(query), sums.deltas

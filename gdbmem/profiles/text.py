@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 _CALLERS_FIRST, _CALLERS_LAST = 5, 2
 _MARKS = {APPEARED: "new", VANISHED: "gone"}
-_PLAIN = ("function", "file", "library", "size")  # rows without a source line
+_PLAIN = ("function", "file", "library", "size", "thread")  # rows without a source line
 _COURSE = 24  # columns
 _WIDE = 110  # width that has room for before and after
 _GAP = 2
@@ -242,8 +242,8 @@ class Drawing:
         """Return the user's own place of *row*."""
         if row.site is None:
             return self.plain(self._nobody(row), "italic")
-        if row.site.is_size_class:
-            text = self.plain(row.site.function or "", "bold")
+        if row.site.is_size_class or row.site.is_thread:
+            text = self.plain(printable(row.site.function or ""), "bold")
         elif self.layout.query.by == "library":
             text = self.plain(_library_name(row.site), "bold" if row.site.object else "italic")
         elif self.layout.query.by == "function":

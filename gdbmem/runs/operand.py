@@ -14,11 +14,11 @@ from gdbmem.files import location
 from gdbmem.formats.addresses import Binary
 from gdbmem.formats.opening import DEFAULT, OpenOptions, is_heaptrack, open_profile
 from gdbmem.formats.valgrind.massif import MassifProfile
-from gdbmem.model.calltree import HEAP_BYTES, LATER, Profile, Snapshot
+from gdbmem.model.calltree import HEAP_BYTES, LATER, Profile, Snapshot, Stretch, as_nothing
 from gdbmem.model.leaks import LOST, WITH_INDIRECT
 from gdbmem.runs.distrust import DamagedError, read_regular
 from gdbmem.runs.run import BINARIES, LOADED, Run, SnapshotRecord, asked_for, is_run, open_run
-from gdbmem.text import format_size, plural, printable
+from gdbmem.text import format_moment, format_size, plural, printable
 
 if TYPE_CHECKING:
     from gdbmem.formats.stacks import StackProfile
@@ -437,30 +437,68 @@ def _first_readable(
             raise
 
 
-def load_peak(text: str, reading: OpenOptions) -> list[Loaded]:
+def open_shown(text: str, reading: OpenOptions) -> Union[Loaded, tuple[Profile, Snapshot, Snapshot]]:
     """Return the snapshot that *text* names; for a file without a number that of its peak, as `gdbmem show` does.
 
-    A file that is already a difference gives two: the removed memory and the added memory.
+    A file that is already a difference gives its profile, the removed memory and the added memory; a stretch of a
+    recording its profile, and both moments.
     """
     place, selector = find_operand(text)
-    if isinstance(place, Run):
-        return load_all([text], reading)
-    profile = open_profile(place, reading)
+    profile, load = _open(text, reading)
     pair = difference_in(profile)
     if pair is not None:
-        return [Loaded(side, profile.notices) for side in pair]
+        return profile, *pair
+    if isinstance(place, Run):
+        return _load_together([(profile, load)], reading)[0]
     several = sum(totals.has_tree for totals in profile.snapshots) > 1
-    return [load_from_profile(profile, selector or ("peak" if several else None))]
+    return load_from_profile(profile, selector or ("peak" if several else None))
 
 
 def difference_in(profile: Profile) -> Optional[tuple[Snapshot, Snapshot]]:
-    """Return what went and what came where *profile* is a difference of two already; None: it is of one moment."""
+    """Return what went and what came where *profile* is a difference of two already; None: it is of one moment.
+
+    Of a stretch of a recording these are its two moments.
+    """
+    stretch = _stretch_in(profile)
     stacks = _stacks(profile)
-    if stacks is None or not stacks.is_difference:
-        return None
+    if stretch is not None or stacks is None or not stacks.is_difference:
+        return stretch
     name = _short_name(profile.source)
     came = _snapshot_of(profile, 0, profile.source, name)
     return came._replace(name="its base", tree=stacks.tree_before()), came
+
+
+def covered_by(profile: Profile) -> Optional[Stretch]:
+    """Return the part of a recording that *profile* is of; None: all, or it is none."""
+    stacks = _stacks(profile)
+    return (
+        profile.covered if isinstance(profile, MassifProfile) else None if stacks is None else stacks.covered
+    )
+
+
+def _stretch_in(profile: Profile) -> Optional[tuple[Snapshot, Snapshot]]:
+    name, unit = _short_name(profile.source), profile.time_unit
+    if isinstance(profile, MassifProfile):
+        if profile.compared is None:
+            return None
+        begin, end = profile.compared
+        sides = [_massif_side(profile, at) for at in (end if begin is None else begin, end)]
+        if begin is None:
+            sides[0] = as_nothing(sides[0])._replace(name="the start")
+    else:
+        stacks = _stacks(profile)
+        if stacks is None or stacks.earlier is None:
+            return None
+        sides = [
+            _snapshot_of(one, 0, profile.source, format_moment(one.time, unit))
+            for one in (stacks.earlier, stacks)
+        ]
+    return sides[0], sides[1]._replace(name=f"{sides[1].name} of {name}")
+
+
+def _massif_side(profile: MassifProfile, at: int) -> Snapshot:
+    moment = format_moment(profile.snapshots[at].time, profile.time_unit)
+    return _snapshot_of(profile, at, profile.source, f"snapshot {at} ({moment})")
 
 
 def _stacks(profile: Profile) -> Optional[StackProfile]:
@@ -588,6 +626,12 @@ def _selected(profile: Profile, selector: str) -> int:
 
 def _snapshot(profile: Profile, index: int, source: str, name: str) -> Snapshot:
     stacks = _stacks(profile)
+    if _stretch_in(profile) is not None:
+        raise InputError(
+            f"what changed in a stretch of {printable(profile.source)} is already a difference",
+            slug="is-a-difference",
+            hint="to compare the same stretch of two recordings, add --metric allocated",
+        )
     if stacks is not None and stacks.is_difference:
         raise InputError(
             f"{printable(profile.source)} is already the difference of two profiles",

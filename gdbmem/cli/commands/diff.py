@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Optional
 
-from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series
+from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series, read_stretch
 from gdbmem.api.profiles import diff as diff_of
 from gdbmem.api.runs import containers_holding, is_of_one_run, judge_growth, kept_kind, unseen_between
 from gdbmem.commands.arguments import ArgumentParser, kind_asked, read_options_from
@@ -28,8 +28,9 @@ from gdbmem.text import format_size, printable
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Compare, print, and judge with --fail-on."""
     arguments = parser.parse_args(argv)
-    if arguments.series and len(arguments.operands) > 1:
-        raise UsageError("--series takes one run, RUN:NAME or file", hint="leave --series out")
+    is_stretch = arguments.begin is not None or arguments.end is not None
+    if arguments.series and (len(arguments.operands) > 1 or is_stretch):
+        raise UsageError("--series takes one run, RUN:NAME or file, as a whole", hint="leave --series out")
     try:
         query = query_from(arguments)._replace(source_roots=source_roots())
         judges = arguments.fail_on is not None or arguments.ci
@@ -72,7 +73,8 @@ def _compare_profiles(arguments: argparse.Namespace, query: Query, gate: Gate) -
         with Working("reading and comparing " + ", ".join(map(str, arguments.operands))):
             diff = _diff(arguments)
         held: Sequence[Holding] = ()
-        if not arguments.series and not arguments.normalize:
+        is_stretch = arguments.begin is not None or arguments.end is not None
+        if not arguments.series and not arguments.normalize and not is_stretch:
             held = containers_holding(arguments.operands, diff, query)
         judgement = None if arguments.fail_on is None and not arguments.ci else _judge(diff, query, arguments)
         if judgement is not None:
@@ -92,6 +94,8 @@ def _diff(arguments: argparse.Namespace) -> Diff:
     sides: Sequence[DiffSide] = operands
     if arguments.series:
         sides = read_series(operands[0], options)
+    elif len(operands) == 1 and options.is_stretch:
+        return read_stretch(operands[0], options)
     elif len(operands) == 1:
         place, selector = find_operand(operands[0])
         if not isinstance(place, Run) or selector is not None:

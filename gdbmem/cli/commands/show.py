@@ -12,6 +12,7 @@ from gdbmem.api.profiles import (
     ReadOptions,
     Run,
     difference_in_file,
+    file_of_stretch,
     find_operand,
     has_series,
     load_from_profile,
@@ -46,6 +47,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
                 f"'{printable(selector)}' and --snapshot both name a snapshot", hint="leave one of them out"
             )
         wanted = arguments.snapshot if selector is None else selector
+        if options.is_stretch:
+            place, wanted = file_of_stretch(place, wanted), None
         if not isinstance(place, Run):
             _show_file(place, wanted, query, options, arguments, stream)
         elif wanted is None and not place.snapshots and has_series(place.folder):

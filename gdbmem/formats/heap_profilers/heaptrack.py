@@ -6,6 +6,8 @@ time; only the few lines that define strings, addresses, traces and allocations 
 
 from __future__ import annotations
 
+import math
+import re
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -41,10 +43,12 @@ from gdbmem.formats.stacks import (
     count_too_big,
     several_dumps,
 )
-from gdbmem.model.calltree import BYTES_MISSING, PEAK, Frame
-from gdbmem.text import format_size, printable
+from gdbmem.model.calltree import BYTES_MISSING, PEAK, Frame, Moment, Stretch
+from gdbmem.text import format_moment, format_size, printable
 
 METRICS = (IN_USE, PEAK, ALLOCATED, TEMPORARY)
+_OF_STRETCH = (IN_USE, ALLOCATED, TEMPORARY)
+_TIME = re.compile(rb"^c ([0-9a-f]{1,12})\n", re.MULTILINE)  # milliseconds
 _VERSIONS = (1, 2, 3)
 _TRAILER, _TRAILER_WITHIN = b"# strings: ", 200  # bytes of its end
 _LONGEST_LINE_BYTES = 64 << 20
@@ -87,30 +91,68 @@ class _Course(NamedTuple):
     at_peak: int  # lines from the start of the counting to the peak
 
 
-def read_heaptrack(data: Union[Data, Blocks], source: str, metric: Optional[str]) -> StackProfile:
-    """Read *data*, which need not be in memory as a whole.
+def read_heaptrack(
+    data: Union[Data, Blocks], source: str, metric: Optional[str], *, stretch: Optional[Stretch] = None
+) -> StackProfile:
+    """Read *data*, which need not be in memory as a whole; only a *stretch* of it, if that is given.
 
-    Raises InputError, naming the line, for a file that is damaged.
+    Raises InputError, naming the line, for a file that is damaged, and for a stretch that is not in it.
     """
-    chosen = choose_metric(metric, METRICS, source)
+    metrics = METRICS if stretch is None else _OF_STRETCH
+    chosen = choose_metric(metric, metrics, source)
     reader = _HeaptrackReader(data if callable(data) else lambda: _slices(data), source)
+    if stretch is not None:
+        return _read_stretch(reader, chosen, stretch)
     course = reader.read(wants_peak=chosen == PEAK)
-    tables = reader.tables
     events = course.events
     if chosen == PEAK:
         events = reader.events_until(course.at_peak)
     elif chosen == TEMPORARY:
         events = reader.temporaries()
-    stacks = _stacks(tables, events, chosen, source, by_size=False)
-    total = sum(stack.bytes for stack in stacks)
+    return _profile(reader, events, chosen, metrics)
+
+
+def _read_stretch(reader: _HeaptrackReader, metric: str, stretch: Stretch) -> StackProfile:
+    """Return what was counted between two moments; of what is in use both, as the blocks themselves aren't known."""
+    begin, end = stretch.values_in("s", reader.source)
+    reader.moments = [begin, end]
+    whole = reader.read(wants_peak=False).events
+    (first, began), (last, ended) = reader.found_moments()
+    if began >= reader.last_time:
+        raise stretch.after_end(reader.source, format_moment(reader.last_time, "s"))
+    if first >= last:
+        raise stretch.too_short(reader.source, format_moment(ended, "s"))
+    if reader.last_time < end < math.inf:
+        reader.notices.append(stretch.cut_by(reader.source, format_moment(reader.last_time, "s")))
+    covered = Stretch(Moment(began, "s"), Moment(ended, "s"))
+    if metric != IN_USE:
+        count = reader.temporaries if metric == TEMPORARY else reader.events_between
+        profile = _profile(reader, count(first, last), metric, _OF_STRETCH, time=ended)
+        text = f"only {format_moment(began, 's')} to {format_moment(ended, 's')} of the recording is counted"
+        profile.add_notices([Notice("stretch", text)])
+        profile.covered = covered
+        return profile
+    later = whole if last == math.inf else reader.events_between(0, last)
+    profile = _profile(reader, later, metric, _OF_STRETCH, time=ended)
+    profile.covered, reader.notices = covered, []  # which are said once
+    profile.earlier = _profile(reader, reader.events_between(0, first), metric, _OF_STRETCH, time=began)
+    return profile
+
+
+def _profile(
+    reader: _HeaptrackReader, events: Events, metric: str, metrics: Sequence[str], *, time: float = 0.0
+) -> StackProfile:
+    tables = reader.tables
+    stacks = _stacks(tables, events, metric, reader.source, by_size=False)
     profile = StackProfile(
-        source=source,
+        source=reader.source,
         source_format="heaptrack",
-        metric=chosen,
-        metrics=METRICS,
-        total_bytes=total,
+        metric=metric,
+        metrics=metrics,
+        total_bytes=sum(stack.bytes for stack in stacks),
         load=lambda profile: _load(profile, stacks, tables, events),
         command=tables.command,
+        time=time,
         notices=reader.notices,
     )
     profile.has_block_sizes = True
@@ -239,6 +281,11 @@ class _HeaptrackReader:
         self._is_attached = False  # an "A" is in the piece
         self._start = 0  # of the counting, in bytes: after the last "A", where heaptrack was attached
         self._piece, self._lines = b"", 0  # what is being read, and how many lines stand before it
+        self.moments: Sequence[float] = ()  # to be looked for, seconds
+        self.last_time = 0.0  # of the recording, seconds; only known if moments are looked for
+        self._found: dict[
+            float, tuple[int, float]
+        ] = {}  # of each: the first line with a time that is not before it
 
     def read(self, *, wants_peak: bool) -> _Course:
         tally = EventCounts()
@@ -248,6 +295,7 @@ class _HeaptrackReader:
             lines = take_apart(piece, is_big=self._is_big)
             count = len(lines)
             self._define(lines)
+            self._note_times(offset)
             attached = self._attached_at()
             if attached:
                 tally = EventCounts()
@@ -264,6 +312,21 @@ class _HeaptrackReader:
             self._lines += count
             offset += len(piece)
         return _Course(tally.events(len(self.tables.size)), at_peak)
+
+    def _note_times(self, offset: int) -> None:
+        for match in _TIME.finditer(self._piece) if self.moments else ():
+            self.last_time = max(int(match[1], 16) / 1000, self.last_time)
+            for moment in self.moments:
+                if moment <= self.last_time:
+                    self._found.setdefault(moment, (offset + match.start(), self.last_time))
+
+    def found_moments(self) -> list[tuple[float, float]]:
+        """Return where each of the moments is, in bytes from the start, and its time: the file has one each 10 ms."""
+        found: list[tuple[float, float]] = []
+        for moment in self.moments:
+            at, time = self._found.get(moment, (math.inf, self.last_time)) if moment else (0, 0.0)
+            found.append((max(at, self._start), time))
+        return found
 
     def _attached_at(self) -> int:
         """Return the offset in the piece where counting restarts, after its last "A"; 0 if it doesn't."""
@@ -325,23 +388,33 @@ class _HeaptrackReader:
                 break
         return number
 
-    def temporaries(self) -> Events:
-        """Return how often each allocation was freed by the very next event.
+    def temporaries(self, begin: float = 0, end: float = math.inf) -> Events:
+        """Return how often each allocation was freed by the very next event, between these bytes of the file.
 
         As heaptrack counts them, but that it takes a free of its first allocation after another free for one, too.
         """
         tally, last = EventCounts(), NO_EVENT
-        for lines in self._counted():
+        for lines in self._counted(begin, end):
             last = lines.temporaries(tally, len(self.tables.size), last)
         return tally.events(len(self.tables.size))
 
-    def _counted(self) -> Iterator[HeaptrackLines]:
-        """Yield the lines of the counting, piece by piece, once more."""
-        offset = 0
+    def _counted(self, begin: float = 0, end: float = math.inf) -> Iterator[HeaptrackLines]:
+        """Yield the lines of the counting, piece by piece, once more; only those between these bytes of the file."""
+        begin, offset = max(begin, self._start), 0
         for piece in self._pieces():
-            before, offset = self._start - offset, offset + len(piece)
-            if offset > self._start:
-                yield take_apart(piece[max(before, 0) :], is_big=self._is_big)
+            first, offset = offset, offset + len(piece)
+            if first >= end:
+                break
+            if offset > begin:
+                part = slice(int(max(begin - first, 0)), int(min(end - first, len(piece))))
+                yield take_apart(piece[part], is_big=self._is_big)
+
+    def events_between(self, begin: float, end: float) -> Events:
+        """Return the events of the counting between these bytes of the file, at which lines begin."""
+        tally = EventCounts()
+        for lines in self._counted(begin, end):
+            self._count(tally, lines)
+        return tally.events(len(self.tables.size))
 
     def events_until(self, count: int) -> Events:
         """Return the events among the first *count* lines of the counting."""

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+import math
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Optional
 
-from gdbmem.errors import InputError
+from gdbmem.errors import InputError, Notice
 from gdbmem.files import Data
 from gdbmem.formats.stacks import (
     IN_USE,
+    KEPT,
     Content,
     Stack,
     StackProfile,
@@ -18,35 +21,131 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
-from gdbmem.model.calltree import PEAK, Frame
-from gdbmem.text import printable
+from gdbmem.model.calltree import PEAK, THREAD, Frame, Moment, Stretch
+from gdbmem.text import format_moment, printable
 
 _RECORDS = {IN_USE: "get_leaked_allocation_records", PEAK: "get_high_watermark_allocation_records"}
+_OF_STRETCH = (KEPT, IN_USE)
 
 
-def read_memray(data: Data, source: str, metric: Optional[str]) -> StackProfile:
-    """Read the file *source* with memray; raises InputError if that is not installed, or can't."""
-    chosen = choose_metric(metric, list(_RECORDS), source)
-    frames: dict[Frame, int] = {}
+def read_memray(
+    data: Data,
+    source: str,
+    metric: Optional[str],
+    *,
+    stretch: Optional[Stretch] = None,
+    by_thread: bool = False,
+) -> StackProfile:
+    """Read the file *source* with memray, or a *stretch* of it, *by_thread* with the thread in front of each stack.
+
+    Raises InputError if memray is not installed, can't read it, or if the stretch is not in it.
+    """
+    chosen = choose_metric(metric, list(_RECORDS) if stretch is None else _OF_STRETCH, source)
     reader = _reader(source)
     try:
         with reader:
-            metadata = reader.metadata
-            records = getattr(reader, _RECORDS[chosen])(merge_threads=True)
-            stacks = _stacks(records, frames, source, native=metadata.has_native_traces)
-            command = str(metadata.command_line)
+            found = _Reading(reader, source, by_thread=by_thread)
+            if stretch is not None:
+                return found.stretch(stretch, chosen)
+            records = getattr(reader, _RECORDS[chosen])(merge_threads=not by_thread)
+            return found.profile(chosen, list(_RECORDS), ((r, r.size, r.n_allocations) for r in records))
+    except NotImplementedError:  # a RuntimeError, too
+        raise InputError(
+            f"{printable(source)} was recorded with --aggregate: it has no times",
+            slug="no-stretch",
+            hint="leave --from and --to out, or record without --aggregate",
+        ) from None
     except (OSError, RuntimeError, ValueError) as error:
         raise _unreadable(source, error) from None
-    return StackProfile(
-        source=source,
-        source_format="memray",
-        metric=chosen,
-        metrics=list(_RECORDS),
-        total_bytes=total_of(stacks),
-        notices=[],
-        load=lambda profile: Content(stacks, [(frame,) for frame in frames]),
-        command=command,
-    )
+
+
+class _Reading:
+    def __init__(self, reader: Any, source: str, *, by_thread: bool) -> None:
+        self._reader, self._source, self._by_thread = reader, source, by_thread
+        self._metadata = reader.metadata
+        self._frames: dict[Frame, int] = {}
+
+    def profile(
+        self, metric: str, metrics: Sequence[str], records: Iterable[tuple[Any, int, int]], time: float = 0.0
+    ) -> StackProfile:
+        """Return the profile of *records*, each with its bytes and blocks."""
+        stacks = [self._stack(*record) for record in records]
+        frames = self._frames
+        return StackProfile(
+            source=self._source,
+            source_format="memray",
+            metric=metric,
+            metrics=metrics,
+            total_bytes=total_of(stacks),
+            notices=[],
+            load=lambda profile: Content(stacks, [(frame,) for frame in frames]),
+            command=str(self._metadata.command_line),
+            time=time,
+        )
+
+    def stretch(self, stretch: Stretch, metric: str) -> StackProfile:
+        """Return what was allocated in *stretch* and not freed by its end, or what is in use at both of its ends."""
+        begin, end = stretch.values_in("s", self._source)
+        start = self._metadata.start_time.timestamp()
+        times = [round(one.time / 1000 - start, 3) for one in self._reader.get_memory_snapshots()]
+        last_time = max(self._metadata.end_time.timestamp() - start, *times, 0.0)
+        if begin >= last_time:
+            raise stretch.after_end(self._source, format_moment(last_time, "s"))
+        first, last = (
+            bisect_left(times, at) for at in (begin, end)
+        )  # blocks are known as of these snapshots
+        began, ended = ((times[at] if at < len(times) else last_time) for at in (first, last))
+        if first == last:
+            raise stretch.too_short(self._source, format_moment(ended, "s"))
+        if not begin:
+            first, began = -1, 0.0
+        spans = list(self._reader.get_temporal_allocation_records(merge_threads=not self._by_thread))
+
+        def held(at: int, since: int = -1) -> Iterator[tuple[Any, int, int]]:
+            for record in spans:
+                live = [
+                    one
+                    for one in record.intervals
+                    if _is_live(one, at) and one.allocated_before_snapshot > since
+                ]
+                if live:
+                    yield record, sum(one.n_bytes for one in live), sum(one.n_allocations for one in live)
+
+        if metric == KEPT:
+            profile = self.profile(metric, _OF_STRETCH, held(last, first), ended)
+            text = f"of memory allocated from {format_moment(began, 's')} on, what was not freed by"
+            profile.add_notices([Notice("stretch", f"{text} {format_moment(ended, 's')} is counted")])
+        else:
+            profile = self.profile(metric, _OF_STRETCH, held(last), ended)
+            profile.earlier = self.profile(metric, _OF_STRETCH, held(first), began)
+        profile.covered = Stretch(Moment(began, "s"), Moment(ended, "s"))
+        if last_time < end < math.inf:
+            profile.add_notices([stretch.cut_by(self._source, format_moment(last_time, "s"))])
+        return profile
+
+    def _stack(self, record: Any, size: int, blocks: int) -> Stack:
+        is_native = self._metadata.has_native_traces
+        places = record.hybrid_stack_trace() if is_native else record.stack_trace()
+        check_depth(len(places), self._source)
+        path = [
+            Frame(function, file or None, line if file and line > 0 else None)
+            for function, file, line in places
+        ]
+        if self._by_thread:
+            path.insert(0, _thread(record))
+        frames = self._frames
+        numbers = [frames.setdefault(frame, len(frames)) for frame in path]
+        return Stack(numbers, check_count(size, self._source), check_count(blocks, self._source))
+
+
+def _is_live(interval: Any, at: int) -> bool:
+    freed = interval.deallocated_before_snapshot
+    return bool(interval.allocated_before_snapshot <= at and (freed is None or freed > at))
+
+
+def _thread(record: Any) -> Frame:
+    name = str(getattr(record, "thread_name", "") or "")
+    return Frame(f"{name} (thread {record.tid})" if name else f"thread {record.tid}", object=THREAD)
 
 
 def _reader(source: str) -> Any:
@@ -70,18 +169,3 @@ def _unreadable(source: str, error: Exception) -> InputError:
         slug="memray-unreadable",
         hint="unpack it if it is compressed; a file of another memray may need that version",
     )
-
-
-def _stacks(records: Iterable[Any], frames: dict[Frame, int], source: str, *, native: bool) -> list[Stack]:
-    stacks = []
-    for record in records:
-        places = record.hybrid_stack_trace() if native else record.stack_trace()
-        check_depth(len(places), source)
-        path = [
-            frames.setdefault(Frame(function, file or None, line if file and line > 0 else None), len(frames))
-            for function, file, line in places
-        ]
-        stacks.append(
-            Stack(path, check_count(record.size, source), check_count(record.n_allocations, source))
-        )
-    return stacks

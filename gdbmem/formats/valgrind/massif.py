@@ -19,8 +19,18 @@ from gdbmem.formats.valgrind.massif_tree import (
     read_node_text,
     unknown_line,
 )
-from gdbmem.model.calltree import HEAP_BYTES, PAGE_BYTES, CallTree, Frame, Totals, peak_index, peak_tree_index
-from gdbmem.text import plural, printable
+from gdbmem.model.calltree import (
+    HEAP_BYTES,
+    PAGE_BYTES,
+    CallTree,
+    Frame,
+    Moment,
+    Stretch,
+    Totals,
+    peak_index,
+    peak_tree_index,
+)
+from gdbmem.text import format_moment, plural, printable
 
 __all__ = [
     "UNKNOWN_SITE",
@@ -44,6 +54,7 @@ _TREE = re.compile(rb"^heap_tree=(?:detailed|peak)\n", re.MULTILINE)
 _LINE = re.compile(rb" *n([0-9]{1,18}): ([0-9]{1,18}) (.*)\n")
 
 
+_MOST_TIMES = 4  # that an error names
 _PRUNED, _LIBRARY = 0, 1  # ranks below those of the user's own frames
 
 
@@ -188,6 +199,9 @@ class MassifProfile:
         # Massif's own mark; the real peak may lie elsewhere, up to 24 % higher.
         self.marked_peak_index = marked_peak_index
         self.symbols: Optional[Symbols] = None  # who names calls that valgrind has no name for
+        # The two snapshots to be compared; instead of the first, None: the start, when there was nothing.
+        self.compared: Optional[tuple[Optional[int], int]] = None
+        self.covered: Optional[Stretch] = None
         self._areas = areas
         self._texts = NodeTexts()
 
@@ -200,6 +214,31 @@ class MassifProfile:
     def peak_tree_index(self) -> Optional[int]:
         """The snapshot with the largest total of those that have a tree; None when none has."""
         return peak_tree_index(self.snapshots)
+
+    def choose_stretch(self, stretch: Stretch) -> None:
+        """Compare the last snapshots with trees that are not after the two moments. Raises InputError."""
+        begin, end = stretch.values_in(self.time_unit, self.source)
+        trees = [totals for totals in self.snapshots if totals.has_tree]
+        if self.snapshots and begin >= self.snapshots[-1].time:
+            raise stretch.after_end(self.source, format_moment(self.snapshots[-1].time, self.time_unit))
+        earlier = [one.index for one in trees if one.time <= begin] or [one.index for one in trees]
+        later = [one.index for one in trees if one.time <= end and (not begin or one.index > earlier[-1])]
+        if not later:
+            nearest = sorted(trees, key=lambda one: min(abs(one.time - begin), abs(one.time - end)))[
+                :_MOST_TIMES
+            ]
+            times = ", ".join(format_moment(one.time, self.time_unit) for one in sorted(nearest))
+            raise InputError(
+                f"{printable(self.source)} has no two snapshots with a call tree between these moments",
+                slug="empty-stretch",
+                hint=f"the nearest are at {times}; --detailed-freq=1 makes massif keep all"
+                if trees
+                else "it has none",
+            )
+        self.compared = earlier[-1] if begin else None, later[-1]
+        began = self.snapshots[earlier[-1]].time if begin else 0.0
+        ended = self.snapshots[later[-1]].time
+        self.covered = Stretch(Moment(began, self.time_unit), Moment(ended, self.time_unit))
 
     def counted(self, index: int) -> str:
         """Return what the "snapshot" *index* of the xtree flavour counts: ``curB``; "" if unknown."""

@@ -1,0 +1,263 @@
+"""A stretch of a recording: what was allocated in it and not freed, by the moments that the file has; and threads."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+import pytest
+
+from gdbmem.api.profiles import ReadOptions, read_shown
+from gdbmem.cli.main import main
+from gdbmem.model.diff import Diff
+from tests.unit.massif_texts import massif, path
+from tests.unit.stack_files import CAPTURES
+
+# Two functions; "a" allocates 100 bytes each, "b" 7. Times in ms: 10 (a), 20 (1e), 30 (28).
+HEAPTRACK = """\
+v 10400 3
+X ./server
+s 3 app
+s 1 a
+s 1 b
+i 10 1 2
+i 20 1 3
+t 1 0
+t 2 0
+a 64 1
+a 7 2
++ 0
++ 0
+c a
++ 0
++ 1
+- 1
+- 0
+c 14
++ 1
++ 1
+c 1e
+- 0
+# strings: 3
+"""
+
+
+@pytest.fixture
+def recording(tmp_path: Path) -> str:
+    file = tmp_path / "heaptrack.server.1"
+    file.write_text(HEAPTRACK)
+    return str(file)
+
+
+def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["show", "--json", *words]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def changes(document: dict[str, Any]) -> dict[str, tuple[int, int]]:
+    rows = document["paths"] if "paths" in document else document["sites"]["paths"]
+    return {row["site"]["function"]: (row["delta_bytes"], row["delta_blocks"]) for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--to", "10ms"], {"a": (200, 2)}),
+        (["--from", "0.01s", "--to", "20ms"], {"a": (0, 0)}),
+        (["--from", "11ms", "--to", "21ms"], {"b": (14, 2)}),  # the next times that the file has: 20 and 30
+        (["--from", "10ms"], {"a": (-100, -1), "b": (14, 2)}),
+        (["--from", "10ms", "--to", "20ms", "--metric", "allocated"], {"a": (100, 1), "b": (7, 1)}),
+        (["--from", "10ms", "--to", "20ms", "--metric", "temporary"], {"b": (7, 1)}),
+        (["--from", "20ms", "--metric", "allocated"], {"b": (14, 2)}),
+    ],
+)
+def test_what_heaptrack_recorded_between_two_moments_is_counted_exactly(
+    words: list[str],
+    expected: dict[str, tuple[int, int]],
+    recording: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    found = {name: pair for name, pair in changes(shown(capsys, recording, *words)).items() if any(pair)}
+    assert found == {name: pair for name, pair in expected.items() if any(pair)}
+
+
+def test_stretches_side_by_side_add_up_to_the_whole(recording: str) -> None:
+    whole = read_shown(recording, ReadOptions(end="1h"))
+    assert isinstance(whole, Diff)
+    parts = []
+    for begin, end in ((None, "10ms"), ("10ms", "20ms"), ("20ms", "30ms"), ("30ms", None)):
+        try:
+            found = read_shown(recording, ReadOptions(begin=begin, end=end))
+        except Exception as error:  # nothing is after the last time  # noqa: BLE001
+            assert "ends at 0.030 s" in str(error)
+            continue
+        assert isinstance(found, Diff)
+        parts.append(found.delta_bytes)
+    assert sum(parts) - 100 == whole.delta_bytes  # the last line frees a block after the last time
+
+
+@pytest.mark.parametrize(
+    ("words", "slug"),
+    [
+        (["--from", "30ms"], "empty-stretch"),
+        (["--from", "2s"], "empty-stretch"),
+        (["--from", "20ms", "--to", "10ms"], "empty-stretch"),
+        (["--from", "20ms", "--to", "0.02s"], "empty-stretch"),
+        (["--to", "0"], "empty-stretch"),
+        (["--from", "11ms", "--to", "12ms"], "empty-stretch"),
+        (["--from", "5"], "bad-moment"),
+        (["--from=-1s"], "bad-moment"),
+        (["--to", "1e3s"], "bad-moment"),
+        (["--from", "1000i"], "bad-moment"),
+        (["--to", "10MiB"], "bad-moment"),
+        (["--to", "\x1b[31ms"], "bad-moment"),
+        (["--to", "10ms", "--metric", "peak"], "no-such-metric"),
+    ],
+)
+def test_a_stretch_that_is_none_is_refused_and_never_empty(
+    words: list[str], slug: str, recording: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", recording, *words]) in (1, 2)
+    said = capsys.readouterr().err
+    assert f"[{slug}]" in said and "\x1b" not in said
+
+
+def test_a_stretch_that_goes_on_after_the_recording_says_so(
+    recording: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = shown(capsys, recording, "--from", "10ms", "--to", "1min")
+    assert [one["slug"] for one in found["warnings"]] == ["stretch-cut"]
+    assert found["stretch"] == {"from": 0.01, "to": 0.03, "time_unit": "s"}
+
+
+def test_a_file_without_times_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", str(CAPTURES / "dhat.json"), "--from", "1s"]) == 1
+    assert "[no-stretch]" in capsys.readouterr().err
+
+
+def test_diff_and_page_show_a_stretch_too(
+    recording: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diff", recording, "--from", "10ms", "--to", "30ms", "--fail-on", "13B"]) == 4
+    assert "grew by 14 B from 0.010 s to 0.030 s of heaptrack.server.1" in capsys.readouterr().out
+    page = tmp_path / "page.html"
+    assert main(["report", recording, "--from", "10ms", "--to", "30ms", "-o", str(page)]) == 0
+    assert "from 0.010 s to 0.030 s of heaptrack.server.1" in page.read_text()
+
+
+def test_massif_compares_the_snapshots_at_both_moments(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "massif.out.1"
+    small, large = path(100, "f (a.cpp:1)"), [*path(100, "f (a.cpp:1)"), *path(50, "g (a.cpp:9)")]
+    file.write_text(massif(None, small, None, large, sizes=(0, 100, 120, 150)))
+    found = shown(capsys, str(file), "--from", "1500i", "--to", "3000i")
+    assert changes(found)["g"] == (50, None) and changes(found)["f"] == (0, None)
+    assert found["stretch"] == {"from": 1000.0, "to": 3000.0, "time_unit": "i"}
+    assert shown(capsys, str(file), "--to", "1000i")["delta_bytes"] == 100
+    for words in (["--from", "1000i", "--to", "2999i"], ["--from", "3000i"], ["--from", "1s"]):
+        assert main(["show", str(file), *words]) in (1, 2)
+        assert "[empty-stretch]" in (said := capsys.readouterr().err) or "[bad-moment]" in said
+
+
+class Interval(NamedTuple):
+    allocated_before_snapshot: int
+    deallocated_before_snapshot: Optional[int]
+    n_allocations: int
+    n_bytes: int
+
+
+class Record(NamedTuple):
+    function: str
+    tid: int
+    thread_name: str
+    intervals: tuple[Interval, ...] = ()
+    size: int = 0
+    n_allocations: int = 1
+
+    def stack_trace(self) -> list[tuple[str, str, int]]:
+        return [(self.function, "app.py", len(self.function))]
+
+
+class Snapshot(NamedTuple):
+    time: int
+
+
+class Reader:
+    """A recording of 30 ms with a time each 10: what memray's own reader says of it."""
+
+    def __init__(self, source: str) -> None:
+        began = datetime.datetime.fromtimestamp(1000, datetime.timezone.utc)
+        self.metadata = types.SimpleNamespace(
+            has_native_traces=False,
+            command_line="app.py",
+            start_time=began,
+            end_time=began + datetime.timedelta(seconds=0.035),
+        )
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing is open."""
+
+    def get_memory_snapshots(self) -> Iterator[Snapshot]:
+        return (Snapshot(1_000_000 + 10 * n) for n in range(4))
+
+    def get_temporal_allocation_records(self, merge_threads: bool) -> Iterator[Record]:
+        yield Record("early", 1, "", (Interval(1, 3, 2, 200), Interval(1, None, 1, 50)))
+        yield Record("late", 2, "wor\x1b]8;;ker", (Interval(2, None, 4, 40), Interval(2, 3, 1, 10)))
+        yield Record("finally", 2, "wor\x1b]8;;ker", (Interval(4, None, 1, 1000),))
+
+    def get_leaked_allocation_records(self, merge_threads: bool) -> Iterator[Record]:
+        yield Record("early", 1, "", size=50)
+        yield Record("late", 2, "wor\x1b]8;;ker", size=40, n_allocations=4)
+
+
+@pytest.fixture
+def memray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
+    monkeypatch.setitem(sys.modules, "memray", types.SimpleNamespace(FileReader=Reader))
+    file = tmp_path / "memray.bin"
+    file.write_bytes(b"memray\0 and what only memray reads")
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--from", "10ms", "--to", "20ms"], {"late": (50, 5)}),
+        (["--from", "10ms", "--to", "30ms"], {"late": (40, 4)}),
+        (["--from", "10ms"], {"late": (40, 4), "finally": (1000, 1)}),
+        (["--to", "15ms"], {"early": (250, 3), "late": (50, 5)}),
+        (["--from", "20ms", "--to", "30ms", "--metric", "in-use"], {"early": (-200, -2), "late": (-10, -1)}),
+    ],
+)
+def test_what_memray_says_was_allocated_and_not_freed_is_shown(
+    words: list[str], expected: dict[str, tuple[int, int]], memray: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert changes(shown(capsys, memray, *words)) == expected
+
+
+def test_threads_have_rows_and_their_names_do_nothing_to_the_terminal(
+    memray: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = shown(capsys, memray, "--by", "thread")
+    rows = {row["thread"]: row["after_bytes"] for row in found["sites"]["paths"]}
+    assert rows == {"thread 1": 50, "wor\x1b]8;;ker (thread 2)": 40}
+    assert main(["show", memray, "--by", "thread", "--from", "10ms", "--to", "20ms"]) == 0
+    text = capsys.readouterr().out
+    assert "(thread 2)" in text and "\x1b" not in text and "1.0 KiB" not in text
+
+
+def test_a_file_that_does_not_know_threads_is_refused(
+    recording: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for file in (recording, str(CAPTURES / "dhat.json")):
+        assert main(["show", file, "--by", "thread"]) == 1
+        assert "[no-threads]" in capsys.readouterr().err
