@@ -81,8 +81,8 @@ HEAP_LIMITS = """\
 # The reports of a gate.
 CI = """\
   --ci KIND[=FILE] …  report to continuous integration, in FILE: github (annotations and a job summary), gitlab (code
-                      quality), sarif, junit, markdown, bencher (BMF), benchmark (github-action-benchmark); may be
-                      repeated
+                      quality), gitlab-metrics, sarif, junit, markdown, bencher (BMF), benchmark
+                      (github-action-benchmark); may be repeated
 """
 
 # Call trees: what to list.

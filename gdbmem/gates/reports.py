@@ -33,11 +33,13 @@ if TYPE_CHECKING:
 
 _MOST_LINES = 50  # of one judgement in a report; the rest are counted
 _SUMMARY_BYTES = 1 << 20  # GitHub drops a longer summary of a step as a whole
+_INTEGERS_FROM = 100  # smaller numbers, not of bytes, have digits behind the point in GitLab's metrics
 _ANNOTATIONS = 10  # that GitHub shows of one kind in one step
 # The file of each kind, unless another is named. GitHub's is the one that $GITHUB_STEP_SUMMARY names.
 FILES = {
     "github": "",
     "gitlab": "gl-code-quality-report.json",
+    "gitlab-metrics": "gl-metrics.txt",
     "sarif": "gdbmem.sarif",
     "bencher": "gdbmem.bencher.json",
     "benchmark": "gdbmem.benchmark.json",
@@ -203,6 +205,8 @@ def rendered(kind: str, gate: Gate, repository: Repository) -> str:
         return junit(gate)
     if kind == "markdown":
         return markdown(gate, repository)
+    if kind == "gitlab-metrics":
+        return gitlab_metrics(gate)
     made = {"gitlab": gitlab, "sarif": sarif}
     numbers = {"bencher": bencher, "benchmark": benchmark}
     document = made[kind](gate, repository) if kind in made else numbers[kind](gate)
@@ -532,6 +536,25 @@ def benchmark(gate: Gate) -> list[JsonObject]:
             row["range"] = f"± {max(high - value, value - low):g}"
         found.append(row)
     return found
+
+
+def gitlab_metrics(gate: Gate) -> str:
+    """Return the numbers as OpenMetrics, for ``artifacts:reports:metrics``; what is unknown is left out.
+
+    GitLab compares values as texts: integers do not differ by their digits. A range of noise it does not know.
+    """
+    families: dict[str, list[str]] = {}
+    for name, judgement, value in _numbers(gate):
+        label = name.replace("\\", "\\\\").replace('"', '\\"')
+        number = (
+            f"{value:.3g}" if abs(value) < _INTEGERS_FROM and judgement.unit != BYTES else f"{round(value)}"
+        )
+        families.setdefault(judgement.unit, []).append(f'{{name="{label}"}} {number}')
+    lines = []
+    for unit, samples in families.items():
+        family = f"gdbmem_measured_{re.sub('[^a-z_]', '_', unit)}"
+        lines += [f"# TYPE {family} gauge", *(family + sample for sample in samples)]
+    return "\n".join([*lines, "# EOF"]) + "\n"
 
 
 def _numbers(gate: Gate) -> Iterator[tuple[str, Judgement, float]]:

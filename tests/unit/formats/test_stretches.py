@@ -60,7 +60,7 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
     return found
 
 
-def changes(document: dict[str, Any]) -> dict[str, tuple[int, int]]:
+def changes(document: dict[str, Any]) -> dict[str, tuple[int, Optional[int]]]:
     rows = document["paths"] if "paths" in document else document["sites"]["paths"]
     return {row["site"]["function"]: (row["delta_bytes"], row["delta_blocks"]) for row in rows}
 

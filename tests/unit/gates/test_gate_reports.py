@@ -23,6 +23,7 @@ from gdbmem.gates.reports import (
     ci_reports,
     github_annotations,
     gitlab,
+    gitlab_metrics,
     markdown,
     parse_ci,
     rendered,
@@ -165,6 +166,24 @@ def test_numbers_have_the_ends_of_their_intervals_and_unknown_ones_are_left_out(
     ]
 
 
+def test_gitlab_reads_the_numbers_as_open_metrics_and_no_unknown_one_as_zero() -> None:
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    rate = Judgement("growth", "", None, 0.123456, 0, 1, unit="per_second")
+    nasty = Judgement(NASTY + '"\\', "", None, 1e15 + 0.4, 0, 1)
+    text = gitlab_metrics(Gate("leak", [Judged(GREW), Judged(BLIND), Judged(rate), Judged(nasty)]))
+    found = {
+        (sample.name, sample.labels["name"].partition(": ")[2][:6]): sample.value
+        for family in parser.text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert found == {
+        ("gdbmem_measured_bytes", "heap f"): 864_000,
+        ("gdbmem_measured_per_second", "growth"): 0.123,
+        ("gdbmem_measured_bytes", "f<a|b>"): 10**15,
+    }
+    assert " 864000\n" in text and "\x1b" not in text and gitlab_metrics(Gate("leak")) == "# EOF\n"
+
+
 @pytest.mark.parametrize("kind", [kind for kind in FILES if kind != "github"])
 def test_a_command_that_fails_leaves_no_report_of_an_earlier_run(kind: str, tmp_path: Path) -> None:
     file = tmp_path / "report"
@@ -192,7 +211,7 @@ def test_what_was_judged_is_reported_although_the_reader_of_the_result_has_gone(
 def test_every_kind_is_written_and_is_valid_json_where_it_is_json(checkout: Repository) -> None:
     for kind in FILES:
         text = rendered(kind, gate(), checkout) if kind != "github" else "[]"
-        if kind not in ("junit", "markdown"):
+        if kind not in ("junit", "markdown", "gitlab-metrics"):
             found: Any = json.loads(text)
             assert found is not None
     assert rendered("junit", gate(), checkout).count("<testcase") == 3, "a number is no test case"
