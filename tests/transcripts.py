@@ -1,9 +1,10 @@
 """Typing what the how-to pages show, and comparing what comes with what they print.
 
 A block of a page that begins after a line ``<!-- typed in FOLDER -->`` is typed at a real terminal in a built copy
-of that folder. ``, as 4711`` after the folder: this number of the page stands for the process that the block starts
-in the background; ``, sizes vary``: sizes and counts may differ. A line `…` stands for any lines. Process numbers,
-addresses, times and the columns of tables may always differ.
+of that folder (``.``: of all examples). ``, as 4711`` after the folder: this number of the page stands for the process
+that the block starts in the background; ``, sizes vary``: sizes and counts may differ; ``, after `COMMAND` ``: this is
+typed before, and not shown. A line `…` stands for any lines. Process numbers, addresses, times and the columns of
+tables may always differ.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ import pexpect
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "docs" / "how-to"
 _BLOCK = re.compile(
-    r"<!-- typed in (?P<folder>[\w/-]+)(?:, as (?P<pid>\d+))?(?P<vary>, sizes vary)? -->\n"
-    r"```console\n(?P<text>.*?)^```$",
+    r"<!-- typed in (?P<folder>[\w./-]+)(?:, as (?P<pid>\d+))?(?P<vary>, sizes vary)?"
+    r"(?:, after `(?P<before>[^`]+)`)? -->\n"
+    r"```(?:console|text)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
 _SHELL, _GDB = "$ ", "(gdb) "
@@ -54,8 +56,9 @@ class Block:
     page: Path
     folder: str
     pid: str  # the number of the page that stands for the process in the background; "": there is none
-    sizes_vary: bool
+    before: str  # what is typed before it, and not shown; "": nothing
     text: str
+    sizes_vary: bool
     start: int  # offsets of the text in the page
     end: int
 
@@ -68,11 +71,11 @@ class Block:
 
 def blocks(page: Path) -> list[Block]:
     """Return the blocks of *page* that can be typed."""
-    found = _BLOCK.finditer(page.read_text())
-    return [
-        Block(page, m["folder"], m["pid"] or "", bool(m["vary"]), m["text"], m.start("text"), m.end("text"))
-        for m in found
-    ]
+    found = []
+    for m in _BLOCK.finditer(page.read_text()):
+        folder, pid, before, text = (m[name] or "" for name in ("folder", "pid", "before", "text"))
+        found.append(Block(page, folder, pid, before, text, bool(m["vary"]), m.start("text"), m.end("text")))
+    return found
 
 
 class Terminal:
@@ -90,9 +93,12 @@ class Terminal:
         self._read()
 
     def _read(self) -> str:
-        """Wait for a prompt; return what came before it."""
-        self._child.expect([r"(?:^|(?<=\n))\$ $", r"(?:^|(?<=\n))\(gdb\) $"])
-        return str(self._child.before).replace("\r", "")
+        """Wait for a prompt; return what came before it. Questions of gdb's are answered with yes."""
+        said = ""
+        while self._child.expect([r"(?:^|(?<=\n))(?:\$|\(gdb\)) $", r"\(y or n\) $"]):
+            said += f"{self._child.before}{self._child.after}"
+            self._child.sendline("y")
+        return f"{said}{self._child.before}".replace("\r", "")
 
     def type(self, line: str) -> str:
         """Type *line*; return what it printed until the next prompt."""
@@ -109,7 +115,7 @@ class Terminal:
 def play(block: Block, terminal: Terminal) -> str:
     """Type the commands of *block*; return the transcript, with the page's number of the process."""
     transcript: list[str] = []
-    pid = ""
+    pid = _process_started(terminal.type(block.before)) if block.before else ""
     for line in block.text.splitlines():
         prompt = next((p for p in (_SHELL, _GDB) if line.startswith(p)), None)
         if prompt is None:
@@ -117,10 +123,15 @@ def play(block: Block, terminal: Terminal) -> str:
         command = line[len(prompt) :]
         said = terminal.type(re.sub(rf"\b{block.pid}\b", pid, command) if pid else command)
         if command.endswith("&"):
-            pid, said = said.split()[-1], ""  # [1] 4711
+            pid, said = _process_started(said), ""
         transcript.append(f"{line}\n{said}")
     text = "".join(transcript)
     return re.sub(rf"\b{pid}\b", block.pid, text) if pid else text
+
+
+def _process_started(said: str) -> str:
+    """Return the number of the last process that a shell has started in the background: ``[1] 4711``; "": none."""
+    return next(reversed(re.findall(r"^\[\d+\] (\d+)$", said, re.MULTILINE)), "")
 
 
 def differences(block: Block, came: str, folder: Path) -> list[str]:
@@ -134,7 +145,7 @@ def differences(block: Block, came: str, folder: Path) -> list[str]:
 
 
 def _comparable(text: str, folder: Path, varying: Sequence[tuple[re.Pattern[str], str]]) -> list[str]:
-    text = re.sub(rf"{re.escape(str(folder))}|/src/demo", "FOLDER", text)
+    text = re.sub(rf"{re.escape(str(folder))}|/src/(demo|gdbmem)", "FOLDER", text)
     for pattern, word in varying:
         text = pattern.sub(word, text)
     return [line.rstrip() for line in text.rstrip("\n").split("\n")]
@@ -145,8 +156,10 @@ def built_copy(name: str) -> Iterator[Path]:
     """Yield a copy of the folder *name* of the checkout, with its programs built."""
     with tempfile.TemporaryDirectory(prefix="transcripts-") as temporary:
         folder = Path(temporary, "demo")
-        shutil.copytree(ROOT / name, folder)
-        subprocess.run(["make", "-s", "-C", str(folder)], check=True, stdout=subprocess.DEVNULL)
+        made = [f"examples/{one}" for one in ("decoder", "how-to")] if name == "." else ["."]
+        for one in made:
+            shutil.copytree(ROOT / name / one, folder / one)
+            subprocess.run(["make", "-s", "-C", folder / one], check=True, stdout=subprocess.DEVNULL)
         yield folder
 
 

@@ -144,15 +144,18 @@ def program_runs() -> bool:
     return bool(gdb.selected_inferior().pid)
 
 
+VGDB_PID = 42000  # gdb's name for the process behind valgrind's gdbserver
 _first_threads: dict[int, gdb.InferiorThread] = {}  # by inferior: for their list gdb asks valgrind anew
 
 
 def real_pid() -> Optional[int]:
     """Return the process id in this machine's /proc of the selected inferior; None when it has none here.
 
-    Under vgdb gdb invents the pid 42000; the first thread's id is the true one.
+    Under vgdb gdb invents the pid 42000; the first thread's id is the true one. Elsewhere the first may have ended.
     """
     inferior = gdb.selected_inferior()
+    if inferior.pid != VGDB_PID:
+        return int(inferior.pid) or None
     first = _first_threads.get(inferior.num)
     if first is None or not first.is_valid():
         threads = inferior.threads()

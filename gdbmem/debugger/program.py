@@ -17,7 +17,7 @@ from typing import Callable, Optional, Union
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.location import gdb_setting, program_file
+from gdbmem.debugger.location import VGDB_PID, gdb_setting, program_file
 from gdbmem.debugger.terminal import gdb_text
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.process_memory import random_bytes
@@ -97,7 +97,6 @@ def _not_loaded(function: str) -> TargetError:
 
 
 NATIVE, CORE, REMOTE, VALGRIND, NOTHING = "native", "core", "remote", "valgrind", "nothing"
-VGDB_PID = 42000  # gdb's name for the process behind valgrind's gdbserver
 
 
 def target_kind() -> str:

@@ -10,7 +10,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Callable, Optional
 
 from gdbmem.errors import InputError, Interrupted, Notice
@@ -141,10 +140,12 @@ def _note_end(recipe: Recipe, outcome: Outcome) -> None:
 
 def _note_forks(launch: Launch, outcome: Outcome) -> None:
     """Count the children that the program forked under valgrind, each of which wrote a file when it ended."""
-    files = [file for process in launch.supervisor.past for file in process.histories_of_children()]
-    if not files:
+    past = launch.supervisor.past
+    files = [file for process in past for file in process.histories_of_children()]
+    without = sum(process.children_without_history() for process in past)
+    outcome.forks += len(files) + without
+    if without or not files:
         return
-    outcome.forks += len(files)
     try:
         profiles = [open_profile(file) for file in files]
     except InputError:
@@ -156,8 +157,7 @@ def _note_forks(launch: Launch, outcome: Outcome) -> None:
 def _play(launch: Launch, timeout: Optional[float], outcome: Outcome) -> None:
     supervisor = launch.supervisor
     process = None if launch.job.is_native else supervisor.start_valgrind()
-    log = launch.run.place / "gdb.log"
-    with log.open("wb") as stream:
+    with (launch.run.place / "gdb.log").open("wb") as stream:
         child = Child(
             [launch.job.gdb, "-q", "-nx", "-batch", "-x", str(loader_file()), "-ex", _PLAY,
              *gdb_program(launch.job)],
@@ -174,22 +174,17 @@ def _play(launch: Launch, timeout: Optional[float], outcome: Outcome) -> None:
             f"the program had not ended after {format_duration(timeout or 0.0)} (timeout in the recipe)"
         )
         return
+    log = printable(str(launch.run.folder / "gdb.log"))
     # gdb ends a moment before valgrind, which still writes its file.
     if process is None:
         if outcome.status is None:
             outcome.failure = (
-                outcome.failure or f"gdb ended before the program did; its messages are in {_shown(log)}"
+                outcome.failure or f"gdb ended before the program did; its messages are in {log}"
             )
     elif outcome.status is None and not supervisor.wait(lambda: not process.child.alive, 2.0):
-        outcome.failure = (
-            outcome.failure or f"gdb ended before the program did; its messages are in {_shown(log)}"
-        )
+        outcome.failure = outcome.failure or f"gdb ended before the program did; its messages are in {log}"
     elif not process.child.alive:
         outcome.status = process.child.status
-
-
-def _shown(path: Path) -> str:
-    return printable(str(path))
 
 
 class _Player:
@@ -222,8 +217,10 @@ class _Player:
 
     @_note.register
     def _on_hit(self, message: messages.Hit, outcome: Outcome) -> None:
+        point = self._points[message.point]
+        point.hits = max(point.hits, message.hit)  # all of them are reported at the program's end only
         for result in message.results:
-            self._note_result(self._points[message.point], result, outcome)
+            self._note_result(point, result, outcome)
 
     def _note_result(self, point: PlayedPoint, result: messages.ActionResult, outcome: Outcome) -> None:
         if result.label is not None:

@@ -166,6 +166,8 @@ class Supervisor:
             self._wires.remove(wire)
             wire.close()
             return
+        if self.process is not None:
+            self.process.note_children()
         for message, number in received:
             if number is None:
                 self._hear(message)
@@ -300,8 +302,13 @@ class Supervisor:
             )
 
     def _note_file(self, name: str) -> None:
-        """Resume traced children: each waits at its start for a gdb that will not connect. *name* is a new FIFO."""
+        """Note forked children by *name*, their new log; resume traced ones, by a new FIFO.
+
+        Each of these waits at its start for a gdb that will not connect.
+        """
         process = self.process
+        if process is not None and process.note_log(name):
+            return
         pid = process.reachable_pid(name) if process is not None else None
         if process is None or pid is None:
             return
@@ -346,6 +353,7 @@ class Supervisor:
         for pid in list(self._releases):
             self._end_release(pid)
         _end_others(process, others)
+        process.note_children(to_the_last=True)
         process.child.stop_stragglers()
 
     def _rescue(self, process: valgrind.Process) -> None:

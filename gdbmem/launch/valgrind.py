@@ -6,6 +6,7 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
@@ -20,6 +21,8 @@ from gdbmem.linux.process.process import memory_folder
 from gdbmem.runs.run import HISTORY_PACKED
 from gdbmem.text import printable
 
+# A forked child that has not executed another program by then works, or waits, for its parent.
+_EXEC_SECONDS = 1.0
 _FIFO = re.compile(r"-from-vgdb-to-(\d+)-by-(.*)-on-(.*)", re.DOTALL)
 
 
@@ -124,6 +127,8 @@ class Process:
         self.child = child
         # Number of times that it created its FIFOs: at its start, and after each followed exec.
         self.beginnings = 0
+        self._forked: dict[int, float] = {}  # by pid: when it was forked (time.monotonic)
+        self._stayed: set[int] = set()  # forked children that run the program's own code
 
     @property
     def pid(self) -> int:
@@ -148,6 +153,34 @@ class Process:
             path for end in (suffix, suffix + HISTORY_PACKED) for path in self.order.run.glob(f"{stem}*{end}")
         ]
         return [path for path in sorted(found) if path != self.history]
+
+    def note_log(self, name: str) -> bool:
+        """Note a forked child, if *name*, a new file in the run, is its log; return whether it is."""
+        match = re.fullmatch(rf"valgrind\.{self.order.serial}\.(\d+)\.log", name)
+        if match is None or int(match[1]) == self.pid:
+            return False
+        self._forked[int(match[1])] = time.monotonic()
+        return True
+
+    def note_children(self, *, to_the_last: bool = False) -> None:
+        """Note which forked children stay in the program's code: another is executed soon, or not at all.
+
+        *to_the_last*: wait until that can be said of each.
+        """
+        undecided = self._forked.keys() - self._stayed
+        while undecided := {pid for pid in undecided if self.has_started(pid)}:
+            latest = time.monotonic() - _EXEC_SECONDS
+            decided = {pid for pid in undecided if self._forked[pid] <= latest}
+            self._stayed |= decided
+            undecided -= decided
+            if not (to_the_last and undecided):
+                return
+            time.sleep(0.02)
+
+    def children_without_history(self) -> int:
+        """Return how many forked children ran the program's own code and wrote no file: killed, or not ended."""
+        files = {path.name.split(".")[2] for path in self.histories_of_children()}
+        return sum(str(pid) not in files for pid in self._stayed)
 
     @property
     def is_writing(self) -> bool:

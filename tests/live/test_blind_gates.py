@@ -24,8 +24,8 @@ ENGINES = ("massif", "memcheck", "gperftools", "jemalloc", "faults")
 NATIVE = ("gperftools", "jemalloc", "faults")
 WAYS = (
     "malloc", "mmap", "sbrk", "bss", "reserve", "shared", "memfd", "unmapped", "sysv", "detached", "code", "populate",
-    "populate-write", "mlock", "mremap", "data-file", "read", "threads", "preload", "static", "fork", "exec", "once",
-    "end-exit", "end-kill", "end-segv", "end-abort",
+    "populate-write", "mlock", "mremap", "data-file", "read", "threads", "preload", "static", "fork", "left", "exec",
+    "exec-through", "once", "end-exit", "end-kill", "end-segv", "end-abort",
 )  # fmt: skip
 ENDS = {"end-exit": "3", "end-kill": "SIGKILL", "end-segv": "SIGSEGV", "end-abort": "SIGABRT"}
 ALWAYS = {
@@ -34,6 +34,8 @@ ALWAYS = {
     ("end-kill", "gperftools"),
     ("code", "memcheck"),
     ("fork", "jemalloc"),
+    ("left", "massif"),
+    ("exec-through", "faults"),
 }
 SIZE, TIGHT, WIDE = 64 << 10, "256KiB", "100MiB"  # a round, of 20
 
@@ -42,7 +44,7 @@ pytestmark = [pytest.mark.needs("gdb", "valgrind", "gcc"), pytest.mark.usefixtur
 
 def sees_nothing(way: str, engine: str) -> bool:
     """Whether nothing bounds what the engine misses, so that a wide limit can't be judged either."""
-    if way in ("exec", "once", *ENDS):
+    if way in ("exec", "exec-through", "once", "left", *ENDS):
         return True
     return (way == "static" and engine in ("massif", "memcheck")) or (way == "fork" and engine in NATIVE)
 

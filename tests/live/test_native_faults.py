@@ -313,10 +313,16 @@ def test_a_program_that_jemalloc_is_linked_into_is_counted_at_its_own_lines(
     assert [warning["slug"] for warning in played.result["warnings"]] == ["own-allocator"]
 
 
-def test_snapshots_after_the_main_threads_end_have_names(program: Program, tmp_path: Path) -> None:
+@pytest.mark.parametrize("engine", cover(("gperftools", "faults"), lambda engine: engine == "faults"))
+def test_snapshots_after_the_main_threads_end_have_names_and_are_judged(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
     needs_library("gperftools")
     ends = program("main_thread_ends", "-pthread")
-    recipe = f"program: {ends}\nengine: gperftools\npoints: [{{at: grown, name: grown}}]\n"
+    recipe = (
+        f"program: {ends}\nengine: {engine}\npoints: [{{at: grown, name: grown}}]\n"
+        "expect: [{between: [grown#1, grown], at_least: 190KiB}]\n"  # the program: 200,000 bytes
+    )
     played = Played(tmp_path, recipe)
     assert played.status == 0, played.messages
     assert "grew most at main_thread_ends.c:" in played.messages, played.messages

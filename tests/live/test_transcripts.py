@@ -29,5 +29,5 @@ def test_a_reader_who_types_a_page_sees_what_it_shows(page: str) -> None:
 def test_only_numbers_that_vary_may_differ_from_a_page(came: str, is_same: bool) -> None:
     page = PAGES / "running-process.md"
     text = "$ x\nmassif.1.4711.out  7.5 s at 0x7fff1234\nend\n"
-    block = Block(page, "examples/how-to", "", False, text, 0, 0)
+    block = Block(page, "examples/how-to", "", "", text, False, 0, 0)
     assert (differences(block, came, Path("/nowhere")) == []) == is_same

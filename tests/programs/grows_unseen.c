@@ -125,8 +125,16 @@ int main(int count, char **words) {
                 _exit(0);
             }
             wait(0);
+        } else if (!strcmp(way, "left") && round == 5) {
+            if (fork() == 0) {
+                for (int i = 0; i < ROUNDS; i++)
+                    memset(malloc(size), 1, size);
+                pause();
+            }
         } else if (!strcmp(way, "exec") && round == 5)
             execl(words[0], words[0], "malloc", words[2], (char *)0);
+        else if (!strcmp(way, "exec-through") && round == 5)
+            execlp("env", "env", words[0], "malloc", words[2], (char *)0);
         else if (!strncmp(way, "end-", 4)) {
             memset(kept[round] = malloc(size), 1, size);
             mark(round);

@@ -77,6 +77,8 @@ def _play() -> None:
     session.judged = bool(recipe.expectations)
     points = [_PlayedPoint(index, point) for index, point in enumerate(recipe.points)]
     session.tell(messages.RecipeStarted())
+    for point in points:
+        gdb.events.new_objfile.connect(point.reenable)
     forks = 0
     while program_runs():
         try:
@@ -125,7 +127,7 @@ def _report_stop(points: list[_PlayedPoint]) -> None:
         if point.breakpoint is not None and point.breakpoint.failure:
             session.tell(messages.PointFailed(point.index, point.breakpoint.failure))
             point.breakpoint.failure = None
-            point.breakpoint.enabled = False
+            point.leave_out()
             explained = True
     if explained:
         return
@@ -207,6 +209,7 @@ class _PlayedPoint:
         self.index = index
         self._point = point
         self._recorded = 0
+        self._left_out = False  # since it failed
         self._waiting: list[int] = []  # hits whose actions are pending until gdb has stopped
         self.breakpoint: Optional[ActionBreakpoint] = None
         try:
@@ -236,6 +239,21 @@ class _PlayedPoint:
     @property
     def waiting(self) -> bool:
         return bool(self._waiting)
+
+    def leave_out(self) -> None:
+        """Act at no further hit."""
+        if self.breakpoint is not None:
+            self._left_out = True
+            self.breakpoint.enabled = False
+
+    def reenable(self, _: gdb.Event) -> None:
+        """Enable the breakpoint again if gdb has disabled it: it does so in a program that lacks its location.
+
+        That program may execute one that has it, as a script between two others does.
+        """
+        point = self.breakpoint
+        if point is not None and point.is_valid() and not (point.enabled or point.is_spent or self._left_out):
+            point.enabled = True
 
     @property
     def is_lost(self) -> bool:

@@ -28,6 +28,7 @@ from gdbmem.linux.memory.maps import mappings_of
 from gdbmem.linux.memory.process_memory import random_bytes
 from gdbmem.linux.memory.resident import (
     anonymous_bytes,
+    file_system_bytes,
     no_room,
     own_bytes,
     program_mapped_bytes,
@@ -154,17 +155,17 @@ def outside_facts(heap_bytes: Optional[int], unit: str, allocator_bytes: Optiona
         mappings = mappings_of(pid, "smaps")
     except OSError:
         return facts
-    unmapped = unmapped_bytes(pid, mappings)
+    apart = unmapped_bytes(pid, mappings) + file_system_bytes(pid, mappings)
     if session.native is None:
         outside, executable = under_valgrind(mappings)
         blocks = client_arena_bytes(monitor(MEMORY_COMMAND))
         # Where valgrind doesn't tell, executable memory of the program's own is not known.
-        return {**facts, "outside_bytes": unmapped + outside + (0 if blocks is None else executable - blocks)}
+        return {**facts, "outside_bytes": apart + outside + (0 if blocks is None else executable - blocks)}
     # Blocks that were never written make it negative.
     own = own_bytes(mappings)
     outside = own - (heap_bytes if allocator_bytes is None else allocator_bytes)
     threads = len(gdb.selected_inferior().threads())
-    return {**facts, "outside_bytes": unmapped + outside, "own_bytes": own, "threads": threads}
+    return {**facts, "outside_bytes": apart + outside, "own_bytes": own, "threads": threads}
 
 
 _IS_FULL = "is the disk full?"

@@ -29,8 +29,8 @@ from typing import Any, Optional
 import gdb
 
 from gdbmem.debugger.command import say, warn
-from gdbmem.debugger.location import current_place
-from gdbmem.debugger.program import NATIVE, VGDB_PID, start_thread, target_kind
+from gdbmem.debugger.location import VGDB_PID, current_place
+from gdbmem.debugger.program import NATIVE, start_thread, target_kind
 from gdbmem.debugger.session import session
 from gdbmem.debugger.stopping.interrupting import Interrupter, interrupt_gdb
 from gdbmem.debugger.stopping.signals import handling

@@ -25,7 +25,7 @@ _FIELDS = re.compile(
 )
 _FLAGS = re.compile(rb"^VmFlags: ([^\n]*)", re.M)
 _HUGETLB = "/anon_hugepage"  # the kernel's name of memory from mmap(MAP_HUGETLB), followed by "(deleted)"
-_SHARED_NAMES = ("/dev/shm/", "/SYSV", "/memfd:", "/dev/zero", "[anon_shmem", "/i915", "/drm")
+_SHARED_NAMES = ("/dev/shm/", "/SYSV", "/memfd:", "/dev/zero", "[anon_shmem", "/i915", "/drm", "/secretmem")
 
 
 class Mapping(NamedTuple):

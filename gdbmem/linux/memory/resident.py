@@ -251,17 +251,47 @@ def own_bytes(mappings: Sequence[Mapping]) -> int:
 def unmapped_bytes(pid: int, mappings: Sequence[Mapping]) -> int:
     """Return the bytes that process *pid* holds without a mapping: in files in memory, and in detached segments.
 
-    Source: memfd_create(2); proc(5), sysvipc/shm.
+    Source: memfd_create(2); proc(5), mountinfo, sysvipc/shm.
     """
     mapped = {m.inode for m in mappings if m.inode}
+    devices = _memory_devices(pid)
     files: dict[int, int] = {}
     with contextlib.suppress(OSError):
         for entry in os.scandir(f"{memory_folder(pid)}/fd"):
             with contextlib.suppress(OSError):
-                if os.readlink(entry.path).startswith(("/memfd:", "/dev/shm/")):  # noqa: PTH115  (hot path)
-                    facts = entry.stat()
+                facts = entry.stat()
+                # A file with a name, as that of the standard output, is memory of its file system.
+                is_gone = not facts.st_nlink and _device(facts.st_dev) in devices
+                if is_gone or os.readlink(entry.path).startswith(("/memfd:", "/dev/shm/")):  # noqa: PTH115  (hot path)
                     files[facts.st_ino] = facts.st_blocks * 512
     return sum(size for inode, size in files.items() if inode not in mapped) + _detached_bytes(pid)
+
+
+def file_system_bytes(pid: int, mappings: Sequence[Mapping]) -> int:
+    """Return the bytes that process *pid* shares by files of a tmpfs other than /dev/shm, which own_bytes() lacks."""
+    devices = _memory_devices(pid)
+    with_code = {(m.device, m.inode) for m in mappings if "x" in m.permissions}
+    files = [m for m in mappings if m.is_file and "w" in m.permissions and m.permissions.endswith("s")]
+    return sum(
+        m.rss_bytes + m.swap_bytes
+        for m in files
+        if m.device in devices and (m.device, m.inode) not in with_code
+    )
+
+
+def _memory_devices(pid: int) -> set[str]:
+    """Return the devices of the file systems in memory that *pid* sees, as /proc/PID/maps has them."""
+    devices = set()
+    with contextlib.suppress(OSError):
+        for line in Path(f"{memory_folder(pid)}/mountinfo").read_bytes().splitlines():
+            words = line.split()
+            if words[words.index(b"-") + 1] in (b"tmpfs", b"ramfs"):
+                devices.add("{:02x}:{:02x}".format(*map(int, words[2].split(b":"))))
+    return devices
+
+
+def _device(number: int) -> str:
+    return f"{os.major(number):02x}:{os.minor(number):02x}"
 
 
 def _detached_bytes(pid: int) -> int:

@@ -73,6 +73,12 @@ def test_a_point_that_recorded_nothing_names_only_the_keys_that_it_has(
     assert outcome.notices[0].message.startswith(f"r.yaml:4:5: 'here' {text}")
 
 
+def test_the_hits_of_a_program_that_is_ended_are_not_told_as_none(tmp_path: Path) -> None:
+    heard, outcome = player(tmp_path)
+    heard.hear(snapped(4096))
+    assert outcome.points[0].hits == 1
+
+
 def test_the_last_failure_of_an_action_is_kept_until_it_succeeds(tmp_path: Path) -> None:
     heard, outcome = player(tmp_path)
     heard.hear(hit(error="the disk is full"))

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import pytest
+
 from gdbmem.engines.valgrind import client_arena_bytes
 from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.resident import own_bytes, under_valgrind
+from gdbmem.linux.memory.resident import file_system_bytes, own_bytes, under_valgrind
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -24,13 +28,28 @@ NATIVE = [
     mapping(0x400000, 2 * MIB, name="[heap]", held=100 * KIB),
     mapping(0x10000000, 10 * MIB, held=9 * MIB),
     mapping(0x20000000, MIB, "rw-s", "/dev/zero (deleted)", held=512 * KIB, inode=9),
+    mapping(0x28000000, MIB, "rw-s", "/secretmem (deleted)", held=256 * KIB, inode=10),
     mapping(0x30000000, MIB, "rw-p", "/data/model", held=300 * KIB, inode=11),
     mapping(0x7FFE0000, MIB, name="[stack]", held=700 * KIB),
 ]
 
 
 def test_all_that_can_hold_what_a_program_allocates_is_counted_and_nothing_else() -> None:
-    assert own_bytes(NATIVE) == 40 * KIB + 100 * KIB + 9 * MIB + 512 * KIB + 300 * KIB
+    assert own_bytes(NATIVE) == 40 * KIB + 100 * KIB + 9 * MIB + 768 * KIB + 300 * KIB
+
+
+def test_memory_in_files_of_a_tmpfs_is_counted_wherever_it_is_mounted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "mountinfo").write_text(
+        "22 1 0:20 / /proc rw shared:5 - proc proc rw\n90 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
+        "95 90 0:42 / /var/run rw,nosuid shared:7 master:1 - tmpfs tmpfs rw,size=100k\n"
+    )
+    monkeypatch.setattr("gdbmem.linux.memory.resident.memory_folder", lambda pid: str(tmp_path))
+    pool = mapping(0x40000000, MIB, "rw-s", "/var/run/pool", held=600 * KIB, inode=12)
+    mappings = [one._replace(device="00:2a") for one in (*NATIVE, pool, pool._replace(permissions="r--s"))]
+    assert file_system_bytes(1, mappings) == 600 * KIB, "code, and what is only read, is not the program's"
+    assert file_system_bytes(1, [pool]) == 0, "the kernel writes it to a disk"
 
 
 def test_under_valgrind_its_own_memory_and_the_blocks_of_malloc_are_told_apart() -> None:
