@@ -29,7 +29,7 @@ from gdbmem.text import plural, printable
 # varies by 3 % (normally distributed) one is found odd in 3 of 1,000 jobs, by 1 % in none of 2,000.
 _DEVIATIONS = 8  # of the others: their median absolute deviation, scaled to a standard deviation
 _SHARE = 0.1  # of their median
-_LEAST_BYTES = {HEAP: 64 << 10, RESIDENT: 1 << 20}
+LEAST_BYTES = {HEAP: 64 << 10, RESIDENT: 1 << 20}
 _FEWEST = 5
 _MOST_RANKS = 1 << 24  # of a job: more are an error in the file
 _TO_STANDARD = 1.4826
@@ -350,7 +350,7 @@ def _odd(growths: Sequence[_Growth], metric: str) -> list[OddRank]:
     for number, one in enumerate(known):
         others = changes[:number] + changes[number + 1 :]
         rest = known[:number] + known[number + 1 :]
-        if len(known) >= _FEWEST and _differs(changes[number], others, _least(one, rest, metric)):
+        if len(known) >= _FEWEST and differs(changes[number], others, _least(one, rest, metric)):
             since = _since(one, rest, metric)
             found.append(OddRank(one.state.rank, changes[number], median(others), since))
     return sorted(found, key=lambda odd: -abs(odd.change_bytes - odd.others_bytes))
@@ -358,10 +358,11 @@ def _odd(growths: Sequence[_Growth], metric: str) -> list[OddRank]:
 
 def _least(one: _Growth, others: Sequence[_Growth], metric: str) -> float:
     """Return the difference that may be due to when the samples were taken."""
-    return _LEAST_BYTES[metric] + one.step_bytes + median(other.step_bytes for other in others)
+    return LEAST_BYTES[metric] + one.step_bytes + median(other.step_bytes for other in others)
 
 
-def _differs(value: float, others: Sequence[float], least_bytes: float) -> bool:
+def differs(value: float, others: Sequence[float], least_bytes: float) -> bool:
+    """Return whether *value* differs from *others* by more than they do from each other, and by *least_bytes*."""
     middle = median(others)
     spread = _TO_STANDARD * median(abs(other - middle) for other in others)
     return abs(value - middle) > max(_DEVIATIONS * spread, _SHARE * abs(middle), least_bytes)
@@ -372,7 +373,7 @@ def _since(one: _Growth, others: Sequence[_Growth], metric: str) -> Optional[str
     length = min([len(one.course), *(len(other.course) for other in others)])
     first, least = None, _least(one, others, metric)
     for at in range(length):
-        if not _differs(one.course[at][1], [other.course[at][1] for other in others], least):
+        if not differs(one.course[at][1], [other.course[at][1] for other in others], least):
             first = None
         elif first is None:
             first = one.course[at][0]

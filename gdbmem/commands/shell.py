@@ -659,6 +659,70 @@ examples:
 """,
     ),
     Command(
+        "gdbmem store",
+        """\
+Keep thousands of profiles in one folder, and ask which call path grew most, on which rank, since when.
+
+A store is a folder of Parquet files. It needs pyarrow and duckdb: pip install 'gdbmem[store]'.
+""",
+        examples="""\
+examples:
+  gdbmem store add profiles gdbmem.solver.*
+  gdbmem store query profiles
+""",
+        actions=[
+            Command(
+                "gdbmem store add",
+                """\
+Add profiles to a store, all or, if it is interrupted, none.
+Usage: COMMAND [OPTIONS] STORE PROFILE|RUN|FOLDER…
+
+The profiles are files, FILE:NUMBER, runs, RUN:NAME, and folders of them. Files whose names differ in one number only
+are profiles of one process, oldest first; their rank and process are unknown unless --names tells them. A profile that
+the store has already is not added again. Status 1: a file could not be read, and was left out.
+""",
+                f"""\
+  store STORE         the folder of the store; a new one is made
+  operands PROFILE …  what to add
+  --names PATHS       read rank (%r), host (%h), process id (%p) and job (%j) from the ends of the files' paths, in
+                      which * stands for anything but a /
+{options.NO_COLOR}{options.READING}{options.OUTPUT}""",
+                """\
+examples:
+  gdbmem store add profiles runs
+  gdbmem store add profiles --names 'rank%r/heap.*.pb.gz' rank*
+""",
+            ),
+            Command(
+                "gdbmem store query",
+                """\
+Show which call path grew most from the first to the last profile of a process, on which rank and since when.
+Usage: COMMAND [OPTIONS] STORE [grew|odd|series]
+
+  grew    the paths that grew most, each on the rank where it did (the default)
+  odd     the ranks where a path grew by another amount than on the others
+  series  the processes, with their profiles
+
+Tables and views for --sql: facts, paths, profiles, series, growth.
+""",
+                f"""\
+  store STORE         the folder of the store
+  question [QUESTION]  grew, odd or series
+  --sql QUERY         the rows of QUERY, one query in DuckDB's SQL; it can change nothing
+  --focus REGEX       only paths with a frame 'function (file:line)' that matches
+  --on-ranks N,N-M    only growth on these ranks
+  --unit UNIT         compare the profiles that count UNIT, as in 'bytes allocated' (default: what most of them count)
+{options.TOP_10}{options.NO_COLOR}{options.OUTPUT}""",
+                """\
+examples:
+  gdbmem store query profiles --focus decode
+  gdbmem store query profiles odd
+  gdbmem store query profiles --sql 'select rank, max(total_bytes) from profiles group by rank order by 2 desc limit 5'
+""",
+            ),
+        ],
+    ),
+    Command(
         "gdbmem report",
         """\
 Write a run, a profile or a difference as one HTML file that loads nothing from a network.

@@ -277,22 +277,26 @@ def _parquet(diff: Diff, paths: list[Path], *, is_change: bool) -> bytes:
         "standard_error_bytes": (
             pa.float64(), [variance[path.node] ** 0.5 if variance is not None else None for path in paths]
         ),
-        "function": (pa.string(), [_known(frame.function) for frame in firsts]),
-        "file": (pa.string(), [_known(frame.file) for frame in firsts]),
+        "function": (pa.string(), [parquet_text(frame.function) for frame in firsts]),
+        "file": (pa.string(), [parquet_text(frame.file) for frame in firsts]),
         "line": (pa.int32(), [frame.line for frame in firsts]),
-        "object": (pa.string(), [_known(frame.object) for frame in firsts]),
-        "stack": (pa.list_(pa.string()), [[_known(_label(frame)) for frame in path.frames] for path in paths]),
+        "object": (pa.string(), [parquet_text(frame.object) for frame in firsts]),
+        "stack": (pa.list_(pa.string()), [[parquet_text(_label(frame)) for frame in path.frames] for path in paths]),
     }  # fmt: skip
     arrays = [pa.array(values, kind) for kind, values in columns.values()]
     table = pa.table(arrays, names=list(columns))
-    metadata = {"exporter": "gdbmem", "unit": diff.unit, "target": _known(diff.after_side.command) or ""}
+    metadata = {
+        "exporter": "gdbmem",
+        "unit": diff.unit,
+        "target": parquet_text(diff.after_side.command) or "",
+    }
     stream = io.BytesIO()
     parquet.write_table(table.replace_schema_metadata(metadata), stream, compression="zstd")
     return stream.getvalue()
 
 
-def _known(text: Optional[str]) -> Optional[str]:
-    # Bytes that are no UTF-8 would be refused.
+def parquet_text(text: Optional[str]) -> Optional[str]:
+    """Return *text* for a column of Parquet, where bytes that are no UTF-8 would be refused; None for nothing."""
     return printable(text).encode("utf-8", "backslashreplace").decode() if text else None
 
 
