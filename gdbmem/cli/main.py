@@ -10,9 +10,9 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Optional, Protocol, TextIO
+from typing import Optional, TextIO
 
 from gdbmem import __version__
 from gdbmem.cli.start import forget_interrupts, raise_between_steps
@@ -40,12 +40,11 @@ END_AT_ONCE = frozenset(("show", "diff", "report", "explain", "monitor", "python
 
 _OF_RANKS = frozenset(("monitor", "grow", "launch"))  # commands that run the program of a rank
 
+# Where the subject of a command is another one's, whose module has run_NAME.
+_MODULE_OF = {"attach": "launch", "bisect": "baseline", "uninstall": "install"}
 
-class Subcommand(Protocol):
-    """The interface of a subcommand's module in cli/commands/."""
-
-    def run(self, argv: Sequence[str], parser: ArgumentParser) -> int:
-        """Parse *argv* with *parser*, do the work, print, return the exit status."""
+# It parses the words with the parser, does the work, prints, and returns the exit status.
+Subcommand = Callable[[Sequence[str], ArgumentParser], int]
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -203,28 +202,26 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if name not in SHELL_COMMANDS:
         raise UsageError(f"gdbmem has no command '{printable(name)}'", hint=_nearest(name))
-    return load(name).run(rest, SHELL_COMMANDS[name].parser())
+    return load(name)(rest, SHELL_COMMANDS[name].parser())
 
 
 def load(name: str) -> Subcommand:
-    """Import the module of subcommand *name* only, which keeps the start-up fast."""
+    """Import the function of subcommand *name*, with its module only, which keeps the start-up fast."""
     if name == "help":
-        return Help()
-    module: Subcommand = importlib.import_module(f"gdbmem.cli.commands.{name}")
-    return module
+        return _help
+    module = importlib.import_module(f"gdbmem.cli.commands.{_MODULE_OF.get(name, name)}")
+    run: Subcommand = getattr(module, f"run_{name}" if name in _MODULE_OF else "run")
+    return run
 
 
-class Help:
-    """`gdbmem help`."""
+def _help(argv: Sequence[str], parser: ArgumentParser) -> int:
+    """Print the paragraph of a message, or the help of a command."""
+    from gdbmem.terminal.console import explain_message  # not always needed
 
-    def run(self, argv: Sequence[str], parser: ArgumentParser) -> int:
-        """Print the paragraph or the command's help."""
-        from gdbmem.terminal.console import explain_message  # not always needed
-
-        name = parser.parse_args(argv).name
-        command = SHELL_COMMANDS.get(name)
-        sys.stdout.write(explain_message(name) if command is None else command.parser().format_help())
-        return 0
+    name = parser.parse_args(argv).name
+    command = SHELL_COMMANDS.get(name)
+    sys.stdout.write(explain_message(name) if command is None else command.parser().format_help())
+    return 0
 
 
 def _nearest(name: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 
 from gdbmem.api.heaps import heap_growth, read_heap
@@ -12,8 +13,7 @@ from gdbmem.api.pools import answer_failed, read_pools
 from gdbmem.api.profiles import ReadOptions, Run, find_operand
 from gdbmem.api.series import Recording, compare_recordings, recorded, summary_of
 from gdbmem.api.series_pictures import picture_of
-from gdbmem.cli.measured import facts_of_series
-from gdbmem.cli.pages import make_page
+from gdbmem.cli.pages import known_facts, make_page
 from gdbmem.errors import UsageError
 from gdbmem.formats.documents import read_comparison, read_objects, read_steps
 from gdbmem.heap.growth_text import print_growth
@@ -162,7 +162,7 @@ def recorded_page(recordings: Sequence[Recording], summaries: Sequence[SeriesSum
     for name, summary in zip(names, summaries):
         title = "Processes" if len(names) == 1 else f"Processes of {printable(name)}"
         page.sections.append(_processes(title, summary))
-    page.facts = [fact for summary in summaries for fact in facts_of_series(summary)]
+    page.facts = [fact for summary in summaries for fact in _facts_of_series(summary)]
     said = [printable(notice.message) for summary in summaries for notice in summary.notices]
     page.notices = list(dict.fromkeys(said))
     return page
@@ -207,3 +207,23 @@ def _processes(title: str, summary: SeriesSummary) -> Section:
         rows.append((f"{row.line.names} {row.line.pid}", *sizes, row.line.command))
     header = ("process", "first", "peak", "last", "command")
     return Section(title, header=header, table=printable_rows(rows))
+
+
+def _facts_of_series(summary: SeriesSummary) -> list[tuple[str, str]]:
+    """Return the facts of the recording that *summary* judges."""
+    facts = summary.facts
+    began = datetime.fromtimestamp(facts.began).astimezone() if facts.began > 0 else None
+    every = format_duration(facts.interval_seconds) if facts.interval_seconds else ""
+    limit = facts.limit_bytes
+    return known_facts(
+        [
+            ("target", facts.target),
+            ("began", began.isoformat(sep=" ", timespec="seconds") if began else ""),
+            ("samples", f"{summary.samples:,} in {format_duration(summary.seconds)}"),
+            ("interval", every),
+            ("PSS", f"read {summary.reads_of_pss:,} times" if summary.reads_of_pss else "never read"),
+            ("limit", f"{format_size(limit)}, of {facts.limit_of}" if limit is not None else ""),
+            ("threads", "the kernel reported each start" if facts.exact_threads else ""),
+            ("can't see", "changes between two samples: at most the kernel's own peak is known"),
+        ]
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional, Union
@@ -30,13 +30,14 @@ from gdbmem.api.profiles import (
     series_tool,
 )
 from gdbmem.api.runs import kept_records, kind_of
-from gdbmem.cli.measured import facts_of_diff, facts_of_profile, facts_of_run
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import is_process
+from gdbmem.engines.engine import NAMES, table
 from gdbmem.errors import GdbmemError, InputError, Notice
 from gdbmem.formats.stacks import StackProfile
-from gdbmem.model.calltree import Profile
-from gdbmem.model.diff import Diff
+from gdbmem.formats.valgrind.massif import HEAPTRACK, MassifProfile
+from gdbmem.model.calltree import CallTree, Profile
+from gdbmem.model.diff import Diff, Side
 from gdbmem.model.series import Mark
 from gdbmem.page.explorer import Explored, explored
 from gdbmem.page.page import (
@@ -56,7 +57,7 @@ from gdbmem.profiles.paths import Query
 from gdbmem.profiles.timeline import course_sentence, peak_sentence
 from gdbmem.series.charts import Curve, Picture
 from gdbmem.terminal.console import open_output, say
-from gdbmem.text import format_delta, printable
+from gdbmem.text import format_delta, format_size, printable
 
 _MOST_DIFFS = 12
 _MOST_POINTS = 4000  # of a curve
@@ -453,3 +454,96 @@ def _rendered(awaited: AwaitedPage, query: Query) -> str:
             "nothing was recorded", slug="no-snapshot", hint="take snapshots: memsnap, or points in a recipe"
         )
     return render(page_of([str(folders[-1].absolute())], query, ReadOptions()))
+
+
+# The rows of a page that describe how its numbers were measured, and what they can't include.
+
+
+Rows = Sequence[tuple[str, object]]
+
+
+def facts_of_run(run: Run) -> list[tuple[str, str]]:
+    """Return the facts of *run*: its command, engine, versions, machine, and what the engine can't see."""
+    facts = run.facts
+    engine = str(facts.get("engine") or "")
+    versions = facts.get("versions") or {}
+    starts = [start.get("argv") for start in facts.get("starts") or []]
+    tools = dict.fromkeys(_words(argv) for argv in starts if isinstance(argv, list))
+    return known_facts(
+        [
+            ("run", run.folder.name),
+            ("command", _words(facts.get("command") or [])),
+            *(("started as", tool) for tool in tools),
+            *_of_engine(engine),
+            ("began", facts.get("began")),
+            ("ended", facts.get("ended")),
+            *((f"version of {name}", version) for name, version in versions.items()),
+            ("machine", facts.get("machine")),
+        ]
+    )
+
+
+def facts_of_profile(profile: Profile, tree: Optional[CallTree]) -> list[tuple[str, str]]:
+    """Return the facts of *profile*, of which a page shows *tree*."""
+    count, trees = len(profile.snapshots), sum(one.has_tree for one in profile.snapshots)
+    options = profile.options if isinstance(profile, MassifProfile) else ""
+    made_by = options if options == HEAPTRACK.decode() else profile.source_format
+    return known_facts(
+        [
+            ("file", profile.source),
+            ("command", profile.command),
+            *_of_format(made_by, profile.unit),
+            ("options", options),
+            ("snapshots", f"{count:,}, {trees:,} of them with a call tree" if count > 1 else ""),
+            *(_of_tree(tree) if tree is not None else ()),
+        ]
+    )
+
+
+def facts_of_diff(diff: Diff) -> list[tuple[str, str]]:
+    """Return the facts of the profiles that *diff* compares."""
+    sides: Sequence[Side] = diff.sides or (diff.before_side, diff.after_side)
+    rows: list[tuple[str, object]] = []
+    for side in dict.fromkeys((one.source, one.command) for one in sides):
+        rows += [("file", side[0]), ("command", side[1])]
+    for name in dict.fromkeys(one.source_format for one in sides):
+        rows += _of_format(name, diff.unit)
+    thresholds = [one.threshold_bytes for one in diff.side_sites if not one.is_cut]
+    return known_facts([*rows, *_of_trees(thresholds, is_sampled=diff.variance is not None)])
+
+
+def _of_format(name: str, unit: str) -> Rows:
+    return [("format", name), ("sizes are", unit), *(_of_engine(name) if name in NAMES else ())]
+
+
+def _of_engine(name: str) -> Rows:
+    if name not in NAMES:
+        return [("engine", name)]
+    found = table(name)
+    return [
+        ("engine", f"{name}: {found.summary}"),
+        ("counts", found.counts),
+        *(("can't see", blind) for blind in found.blind),
+    ]
+
+
+def _of_tree(tree: CallTree) -> Rows:
+    threshold = 0 if tree.scattered else tree.threshold_bytes  # a cut file may lack any
+    return _of_trees([threshold], is_sampled=tree.variance is not None)
+
+
+def _of_trees(thresholds: Iterable[int], *, is_sampled: bool) -> Rows:
+    most = max(thresholds, default=0)
+    return [
+        ("threshold", f"call sites under {format_size(most)} each are not listed" if most else ""),
+        ("sampling", "sizes are estimated from samples" if is_sampled else ""),
+    ]  # fmt: skip
+
+
+def _words(words: Iterable[object]) -> str:
+    return " ".join(map(str, words))
+
+
+def known_facts(rows: Iterable[tuple[str, object]]) -> list[tuple[str, str]]:
+    """Return the rows that have a value, as text for a page."""
+    return [(printable(name), printable(str(value))) for name, value in rows if value]

@@ -55,7 +55,7 @@ def print_profile(path: Path, folder: Path) -> None:
 def _run(*words: str) -> str:
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", "backslashreplace", write_through=True) for _ in "12")
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        load(words[0]).run(words[1:], SHELL_COMMANDS[words[0]].parser())
+        load(words[0])(words[1:], SHELL_COMMANDS[words[0]].parser())
     texts = [stream.buffer.getvalue().decode("utf-8") for stream in (out, err)]
     for line in "\n".join(texts).split("\n"):
         _check(line, line if printable(line) == line else "only what is printable")

@@ -22,7 +22,6 @@ _DRAWS = ["gdbmem.debugger.pages", "gdbmem.steps.charts", "gdbmem.page.page", "j
 # By the module with a command: what it may not import while it is itself imported.
 _NOT_AT_START = {
     "cli.commands.launch": [*_STARTS_PROCESSES, *_READS_PROFILES],
-    "cli.commands.attach": [*_STARTS_PROCESSES, *_READS_PROFILES],
     "cli.commands.monitor": [*_STARTS_PROCESSES, *_READS_PROFILES, *_MAKES_CLASSES, "gdbmem.series.store"],
     "cli.commands.report": ["jinja2"],
     "cli.commands.show": _MAKES_CLASSES,

@@ -1,13 +1,14 @@
-"""Run `gdbmem launch`."""
+"""Run `gdbmem launch` and `gdbmem attach`: gdb with a program, or with a running process."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.commands.arguments import ArgumentParser, gdb_words, split_program
+from gdbmem.commands.arguments import ArgumentParser, check_pid, gdb_words, split_program
 from gdbmem.engines.engine import options_of
 from gdbmem.errors import ExitStatus, GdbmemError, UsageError
 from gdbmem.runs.ranks import is_chosen, own_rank
@@ -89,3 +90,19 @@ def _run_interactive(
     job = make_job(args, program, program_arguments, options, engine)
     finish = args.on_quit == "finish"
     return run_interactive(job, gdb_arguments=gdb_words(args), finish=finish, command=command, runs=runs)
+
+
+def run_attach(argv: Sequence[str], parser: ArgumentParser) -> int:
+    args = parser.parse_args(argv)
+
+    from gdbmem.launch.attached import find_target, run_attached  # not needed for --help
+    from gdbmem.setup.gdb_python import find_gdb  # with it
+
+    return run_attached(
+        find_target(check_pid(args.pid)),
+        gdb=find_gdb(args.gdb),
+        folder=Path(args.run) if args.run else None,
+        gdb_arguments=gdb_words(args),
+        command=["gdbmem", "attach", *argv],
+        engine=args.engine or "",
+    )

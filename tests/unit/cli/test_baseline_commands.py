@@ -9,7 +9,7 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.cli.commands import baseline, bisect
+from gdbmem.cli.commands import baseline
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError, MissingToolError
 from gdbmem.gates.baseline import RunMeasures
@@ -116,7 +116,7 @@ class Program:
 
 
 def bisected(program: Program, monkeypatch: pytest.MonkeyPatch, *words: str) -> int:
-    monkeypatch.setattr(bisect, "measure_once", program)
+    monkeypatch.setattr(baseline, "measure_once", program)
     return main(["bisect", "leak.yaml", *words])
 
 

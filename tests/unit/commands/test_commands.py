@@ -10,6 +10,7 @@ import pytest
 
 from gdbmem import line_recorder
 from gdbmem.api.profiles import FORMATS
+from gdbmem.cli.main import load
 from gdbmem.commands.description import Command, Option
 from gdbmem.commands.in_gdb import GDB_COMMANDS, LAUNCHED_COMMANDS
 from gdbmem.commands.options import LEDGER, OUTPUT, READING, query
@@ -54,9 +55,10 @@ def test_no_option_operand_default_or_choice_is_lost() -> None:
 
 
 def test_what_is_described_is_there_to_run() -> None:
-    assert {name for name in SHELL_COMMANDS if name != "help"} == {
-        path.stem for path in (PACKAGE / "cli/commands").glob("*.py") if path.stem != "__init__"
-    }
+    for name in SHELL_COMMANDS:
+        assert callable(load(name)), name
+    modules = {load(name).__module__.rpartition(".")[2] for name in SHELL_COMMANDS if name != "help"}
+    assert modules == {path.stem for path in (PACKAGE / "cli/commands").glob("[!_]*.py")}
     for command in (*GDB_COMMANDS, *LAUNCHED_COMMANDS):
         module, _, name = command.implementation.partition(":")
         source = PACKAGE / "debugger" / f"{module.replace('.', '/')}.py"
