@@ -2,9 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import NamedTuple
+
+
+class ExitStatus(IntEnum):
+    """A status that gdbmem itself returns; a program that it runs may end with any other.
+
+    docs/reference/exit-status.md presents them.
+    """
+
+    DONE = 0
+    ERROR = 1  # of a report
+    USAGE = 2
+    MISSING_TOOL = 3  # of a report
+    NOT_MET = 4  # an expectation, or --fail-on
+    TIMED_OUT = 124
+    NOT_JUDGED = 125  # an expectation, or --fail-on
+    FAILED = 125  # gdbmem or a tool failed; other statuses are the program's
+    NOT_EXECUTABLE = 126
+    NOT_FOUND = 127
+    INTERRUPTED = 130
 
 
 class GdbmemError(Exception):
@@ -13,6 +34,11 @@ class GdbmemError(Exception):
     *message* is what happened and where; *hint* is what to do or type; *slug* names the paragraph
     in docs/messages.md.
     """
+
+    status = ExitStatus.ERROR  # of the command
+    status_of_launch = (
+        ExitStatus.FAILED
+    )  # of a command that ends with the status of its program, as timeout(1)
 
     def __init__(self, message: str, *, slug: str, hint: str = "") -> None:
         super().__init__(message)
@@ -39,7 +65,9 @@ class InputError(GdbmemError):
 
 
 class UsageError(InputError):
-    """The command line is wrong (exit status 2)."""
+    """The command line is wrong."""
+
+    status = ExitStatus.USAGE
 
     def __init__(self, message: str, *, slug: str = "usage", hint: str = "") -> None:
         super().__init__(message, slug=slug, hint=hint)
@@ -50,11 +78,28 @@ class ToolError(GdbmemError):
 
 
 class MissingToolError(ToolError):
-    """Another program is not installed (exit status 3 in reports)."""
+    """Another program is not installed."""
+
+    status = ExitStatus.MISSING_TOOL
 
 
 class TargetError(GdbmemError):
     """The debugged program cannot be read or controlled as requested."""
+
+
+@contextlib.contextmanager
+def failing(*, unjudged: bool = False, launch: bool = False) -> Iterator[None]:
+    """Give the errors of the block the status of a gate that could not judge, or of a launch; not those of usage."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except GdbmemError as error:
+        if unjudged:
+            error.message, error.status = f"not judged: {error.message}", ExitStatus.NOT_JUDGED
+        elif launch:
+            error.status = error.status_of_launch
+        raise
 
 
 class Interrupted(Exception):  # noqa: N818  (not an error: somebody wants this to end)
@@ -89,22 +134,3 @@ class Notice(NamedTuple):
     def sentence(self) -> str:
         """The message and, in brackets, the slug for `gdbmem help`."""
         return f"{self.message} [{self.slug}]"
-
-
-# The exit statuses of the `gdbmem` command: docs/reference/exit-status.md.
-
-
-class ExitStatus(IntEnum):
-    """A status that gdbmem itself returns; a program that it runs may end with any other."""
-
-    DONE = 0
-    ERROR = 1  # of a report
-    USAGE = 2
-    MISSING_TOOL = 3  # of a report
-    NOT_MET = 4  # an expectation, or --fail-on
-    TIMED_OUT = 124
-    NOT_JUDGED = 125  # an expectation, or --fail-on
-    FAILED = 125  # gdbmem or a tool failed; other statuses are the program's
-    NOT_EXECUTABLE = 126
-    NOT_FOUND = 127
-    INTERRUPTED = 130

@@ -1,4 +1,4 @@
-"""Making the job of a launch from the options of `gdbmem launch`; the exit status if that fails."""
+"""Making the job of a launch from the options of `gdbmem launch`."""
 
 from __future__ import annotations
 
@@ -10,21 +10,12 @@ from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.engines.engine import AUTO, EngineOptions, table
-from gdbmem.errors import ExitStatus, GdbmemError, UsageError
+from gdbmem.errors import UsageError
 from gdbmem.launch.job import Job
-from gdbmem.launch.program import NotExecutableError, NotFoundError, Program
+from gdbmem.launch.program import Program
 from gdbmem.runs.ranks import expanded, own_rank
 from gdbmem.setup.gdb_python import find_gdb
 from gdbmem.text import parse_size, printable
-
-
-def launch_status(error: GdbmemError) -> int:
-    """Return the exit status, as in timeout(1), for a launch that *error* ended."""
-    if isinstance(error, NotFoundError):
-        return ExitStatus.NOT_FOUND
-    if isinstance(error, NotExecutableError):
-        return ExitStatus.NOT_EXECUTABLE
-    return ExitStatus.FAILED
 
 
 def engine_options(args: argparse.Namespace) -> dict[str, object]:

@@ -248,11 +248,7 @@ def _overview() -> str:
 
 def _complain(error: GdbmemError) -> int:
     print(f"gdbmem: {printable(error.sentence)}", file=sys.stderr)
-    if isinstance(error, UsageError):
-        return ExitStatus.USAGE
-    if isinstance(error, MissingToolError):
-        return ExitStatus.MISSING_TOOL
-    return ExitStatus.ERROR
+    return error.status
 
 
 if __name__ == "__main__":

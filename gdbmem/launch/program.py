@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, NoReturn, Optional
 
-from gdbmem.errors import InputError, Notice
+from gdbmem.errors import ExitStatus, InputError, Notice
 from gdbmem.runs.run import current_folder
 from gdbmem.text import printable
 
@@ -22,11 +22,15 @@ _MALLOC_OF_PYTHON = ("malloc", "malloc_debug")
 
 
 class NotFoundError(InputError):
-    """No such program (exit status 127)."""
+    """No such program."""
+
+    status_of_launch = ExitStatus.NOT_FOUND
 
 
 class NotExecutableError(InputError):
-    """The program can't be executed (exit status 126)."""
+    """The program can't be executed."""
+
+    status_of_launch = ExitStatus.NOT_EXECUTABLE
 
 
 class Program(NamedTuple):

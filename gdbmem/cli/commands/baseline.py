@@ -17,7 +17,7 @@ from typing import NamedTuple, Optional
 from gdbmem.api.recipes import load_recipe, measure_recipe
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import ArgumentParser
-from gdbmem.errors import ExitStatus, GdbmemError, InputError, MissingToolError, UsageError
+from gdbmem.errors import ExitStatus, GdbmemError, InputError, MissingToolError, UsageError, failing
 from gdbmem.files import read_small
 from gdbmem.gates.baseline import (
     Baselines,
@@ -75,25 +75,20 @@ def _save(args: argparse.Namespace) -> int:
 
 
 def _check(args: argparse.Namespace) -> int:
-    try:
-        with (
-            ci_reports(ci_files(args), "baseline") as gate,
-            open_output(args.output, force=args.force) as stream,
-        ):
-            branches = read_file(args.file)
-            branch = args.against or _target(branches, args.file)
-            judgements = list(_judgements(branches, branch, args))
-            gate.judged += map(Judged, judgements)
-            if args.json:
-                listed = [judgement_object(one) for one in judgements]
-                stream.write(to_json({**head("baseline", ()), "against": branch, "judged": listed}))
-            else:
-                stream.writelines(f"{printable(judgement_line(one))}\n" for one in judgements)
-    except UsageError:
-        raise
-    except GdbmemError as error:
-        print(f"gdbmem: not judged: {printable(error.sentence)}", file=sys.stderr)
-        return ExitStatus.NOT_JUDGED
+    with (
+        failing(unjudged=True),
+        ci_reports(ci_files(args), "baseline") as gate,
+        open_output(args.output, force=args.force) as stream,
+    ):
+        branches = read_file(args.file)
+        branch = args.against or _target(branches, args.file)
+        judgements = list(_judgements(branches, branch, args))
+        gate.judged += map(Judged, judgements)
+        if args.json:
+            listed = [judgement_object(one) for one in judgements]
+            stream.write(to_json({**head("baseline", ()), "against": branch, "judged": listed}))
+        else:
+            stream.writelines(f"{printable(judgement_line(one))}\n" for one in judgements)
     return exit_status(judgements)
 
 

@@ -11,7 +11,7 @@ from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read
 from gdbmem.api.profiles import diff as diff_of
 from gdbmem.api.runs import containers_holding, is_of_one_run, judge_growth, kept_kind, unseen_between
 from gdbmem.commands.arguments import ArgumentParser, kind_asked, read_options_from
-from gdbmem.errors import ExitStatus, GdbmemError, UsageError
+from gdbmem.errors import ExitStatus, UsageError, failing
 from gdbmem.files import spool_operands
 from gdbmem.gates.reports import Gate, Judged, Place, ci_files, ci_reports, grown_lines
 from gdbmem.model.containers import Holding
@@ -31,7 +31,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     is_stretch = arguments.begin is not None or arguments.end is not None
     if arguments.series and (len(arguments.operands) > 1 or is_stretch):
         raise UsageError("--series takes one run, RUN:NAME or file, as a whole", hint="leave --series out")
-    try:
+    with failing(unjudged=arguments.fail_on is not None):
         query = query_from(arguments)._replace(source_roots=source_roots())
         judges = arguments.fail_on is not None or arguments.ci
         if arguments.normalize and (query.by_blocks or judges):
@@ -48,13 +48,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             if kind:
                 return _compare_kept(kind, arguments, gate)
             return _compare_profiles(arguments, query, gate)
-    except UsageError:
-        raise
-    except GdbmemError as error:
-        if arguments.fail_on is None:
-            raise
-        print(f"gdbmem: not judged: {printable(error.sentence)}", file=sys.stderr)
-        return ExitStatus.NOT_JUDGED
 
 
 def _compare_kept(kind: str, arguments: argparse.Namespace, gate: Gate) -> int:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from typing import Optional, TextIO
 
 from gdbmem.api.growth import RecordedGrowth, record_growth, record_program_growth
 from gdbmem.commands.arguments import ArgumentParser, split_program
-from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.errors import UsageError, failing
 from gdbmem.faults.account import grow_json, held_document, print_account, print_held
 from gdbmem.launch.program import execute
 from gdbmem.profiles.paths import Query, query_from
@@ -33,21 +32,13 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     if program and not is_chosen(args.on_ranks):
         execute(program[0], program[1:], {})
     query = query_from(args)._replace(source_roots=source_roots())
-    try:
-        with open_output(args.output, force=args.force) as stream:
-            with open_output(args.profile, force=args.force) as kept:
-                recorded = _record(args, pids, program)
-                if args.profile is not None:
-                    kept.flush()
-                    kept.buffer.write(recorded.encoded())
-            _write(recorded, query, args, stream)  # the profile is saved even if the output is closed
-    except GdbmemError as error:
-        if program is None or isinstance(error, UsageError):
-            raise
-        from gdbmem.cli.launch_job import launch_status  # slow to import
-
-        print(f"gdbmem: {printable(error.sentence)}", file=sys.stderr)
-        return launch_status(error)
+    with failing(launch=program is not None), open_output(args.output, force=args.force) as stream:
+        with open_output(args.profile, force=args.force) as kept:
+            recorded = _record(args, pids, program)
+            if args.profile is not None:
+                kept.flush()
+                kept.buffer.write(recorded.encoded())
+        _write(recorded, query, args, stream)  # the profile is saved even if the output is closed
     return recorded.status or 0
 
 

@@ -23,7 +23,7 @@ from gdbmem.api.heaps import (
 )
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import ArgumentParser, check_whole, checked_pid, read_address
-from gdbmem.errors import ExitStatus, GdbmemError, UsageError
+from gdbmem.errors import ExitStatus, UsageError, failing
 from gdbmem.gates.reports import Gate, Judged, ci_files, ci_reports
 from gdbmem.heap.growth_text import write_growth
 from gdbmem.heap.limits import judge_growth, judge_heap
@@ -44,17 +44,12 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     check_whole(args)
     unwind_when_ended()
     limits: Sequence[HeapLimit] = args.fail_on or ()
-    try:
-        with ci_reports(ci_files(args, needs="--fail-on"), "heap") as gate:
-            judgements = _run(args, pid, limits, gate)
-        return _status(judgements, limits)
-    except UsageError:
-        raise
-    except GdbmemError as error:
-        if not limits:
-            raise
-        print(f"gdbmem: not judged: {printable(error.sentence)}", file=sys.stderr)
-        return ExitStatus.NOT_JUDGED
+    with (
+        failing(unjudged=bool(limits)),
+        ci_reports(ci_files(args, needs="--fail-on"), "heap") as gate,
+    ):
+        judgements = _run(args, pid, limits, gate)
+    return _status(judgements, limits)
 
 
 def _run(

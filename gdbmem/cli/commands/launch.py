@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.commands.arguments import ArgumentParser, check_pid, gdb_words, split_program
 from gdbmem.engines.engine import options_of
-from gdbmem.errors import ExitStatus, GdbmemError, UsageError
+from gdbmem.errors import ExitStatus, UsageError, failing
 from gdbmem.runs.ranks import is_chosen, own_rank
-from gdbmem.text import printable
 
 if TYPE_CHECKING:
     from gdbmem.runs.run import Run
@@ -27,7 +25,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             raise UsageError("name a program", hint="gdbmem launch --massif ./program [-- arguments]")
         args.program, *program_arguments = program_arguments
     command = ["gdbmem", "launch", *argv]
-    try:
+    with failing(launch=True):
         if args.report is None:
             return _run(args, program_arguments, [], command=command)
         from gdbmem.cli.pages import page_at_end  # slow to import
@@ -37,13 +35,6 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         with page_at_end(args.report, query, force=args.force) as awaited:
             status = _run(args, program_arguments, awaited.runs, command=command)
         return status or (ExitStatus.FAILED if awaited.failed and own_rank() is None else status)
-    except UsageError:
-        raise
-    except GdbmemError as error:
-        from gdbmem.cli.launch_job import launch_status  # what starts processes
-
-        print(f"gdbmem: {printable(error.sentence)}", file=sys.stderr)
-        return launch_status(error)
 
 
 def _run(

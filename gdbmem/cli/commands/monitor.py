@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
 from gdbmem.commands.arguments import ArgumentParser, split_program
-from gdbmem.errors import GdbmemError, UsageError
+from gdbmem.errors import UsageError, failing
 from gdbmem.gates.reports import Gate, ci_files, ci_reports
 from gdbmem.runs.ranks import is_chosen
 from gdbmem.terminal.console import picture_kind
@@ -21,21 +20,14 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     own, program = split_program(argv)
     args = parser.parse_args(own)
     runs = [target for target in args.targets if not (target.isascii() and target.isdigit())]
-    try:
-        with ci_reports(ci_files(args, needs="--fail-on"), "monitor") as gate:
-            if runs:
-                return _judge_again(args, runs, program, gate)
-            _check(args, program)
-            return _record(args, program, gate)
-    except UsageError:
-        raise
-    except GdbmemError as error:
-        if program is None and args.fail_on is None:
-            raise
-        from gdbmem.cli.launch_job import launch_status  # with the engines' options: 4 ms of CPU
-
-        print(f"gdbmem: {printable(error.sentence)}", file=sys.stderr)
-        return launch_status(error)
+    with (
+        failing(launch=program is not None or args.fail_on is not None),
+        ci_reports(ci_files(args, needs="--fail-on"), "monitor") as gate,
+    ):
+        if runs:
+            return _judge_again(args, runs, program, gate)
+        _check(args, program)
+        return _record(args, program, gate)
 
 
 def _record(args: argparse.Namespace, program: Optional[list[str]], gate: Gate) -> int:

@@ -6,7 +6,6 @@ import errno
 import os
 import signal
 from collections.abc import Sequence
-from types import SimpleNamespace
 from typing import Callable, NoReturn
 
 import pytest
@@ -36,8 +35,7 @@ def show_does(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], int]], 
                 parser.parse_args(argv)
             return body()
 
-        fake = SimpleNamespace(run=run)
-        monkeypatch.setattr(cli, "load", lambda name: fake)
+        monkeypatch.setattr(cli, "load", lambda name: run)
 
     return replace
 
