@@ -16,19 +16,20 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from functools import partial
+from dataclasses import replace
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.data_words import TouchedMemory, are_in, data_words, pointers, touched_pieces
 from gdbmem.allocators.gather import gather_words
 from gdbmem.allocators.malloc_heap import MallocHeap, SearchedMemory
-from gdbmem.allocators.mimalloc_map import read_page_map
 from gdbmem.allocators.mimalloc_pages import (
     SLICE,
     Pages,
-    blocks_of_pages,
+    field,
     fit,
     freed_by_others,
+    heap_of_pages,
+    read_page_map,
     spans_of,
     tolerated,
 )
@@ -105,20 +106,11 @@ def _read_segments(view: SearchedMemory, image: Image) -> Optional[MallocHeap]:
         if found is None or not len(found.pages.starts):
             return None
         freed = freed_by_others(memory, found.pages, delayed)
-        return MallocHeap(
-            allocator="mimalloc",
-            layout=f"2, segments of 32 MiB, entries of {layout.stride} bytes",
-            file=image.name,
-            spans=spans_of(
-                view, found.pages, found.headers, list(_arenas(view, memory, image, found.segments))
-            ),
-            cached=freed.counts,
-            caches=int(np.count_nonzero(found.pages.freed)) + len(delayed),
-            is_complete=freed.is_complete,
-            unread_caches="a list of blocks that other threads freed leads elsewhere, or is encoded",
-            odd_descriptors=int(found.pages.are_odd.sum()) + found.broken,
-            read_blocks=partial(blocks_of_pages, memory, found.pages, freed),
-        )
+        arenas = list(_arenas(view, memory, image, found.segments))
+        spans = spans_of(view, found.pages, found.headers, arenas)
+        layout_name = f"2, segments of 32 MiB, entries of {layout.stride} bytes"
+        heap = heap_of_pages(image, layout_name, spans, memory, found.pages, freed)
+        return replace(heap, odd_descriptors=heap.odd_descriptors + found.broken)
     return None
 
 
@@ -188,9 +180,9 @@ def _read(view: SearchedMemory, segments: Any, layout: _Layout) -> Optional[_Fou
         parts.append(_of_batch(batch, data, layout))
     segment, number, count, entries, threads, broken = (np.concatenate(columns) for columns in zip(*parts))
     fields = layout.fields
-    sizes = _field(entries, fields.size, fields.size_bytes)
-    in_use = _field(entries, fields.in_use, fields.in_use_bytes)
-    capacity, reserved = _field(entries, _CAPACITY, 2), _field(entries, _RESERVED, 2)
+    sizes = field(entries, fields.size, fields.size_bytes)
+    in_use = field(entries, fields.in_use, fields.in_use_bytes)
+    capacity, reserved = field(entries, _CAPACITY, 2), field(entries, _RESERVED, 2)
     starts, ends = segment + number * SLICE, segment + (number + count) * SLICE
     sizes = np.where(sizes == _HUGE, ends - starts, sizes)
     is_page = (number > 0) & (sizes > 1)
@@ -209,13 +201,13 @@ def _read(view: SearchedMemory, segments: Any, layout: _Layout) -> Optional[_Fou
         np.where(has_blocks, sizes, 0)[kept],
         np.where(has_blocks, in_use, 0)[kept],
         reserved[kept],
-        np.where(has_blocks, _field(entries, fields.freed, 8) & -4, 0)[kept],
+        np.where(has_blocks, field(entries, fields.freed, 8) & -4, 0)[kept],
         are_odd[kept],
         np.where(has_blocks, capacity, 0)[kept],
-        (_field(entries, fields.first, 8) if fields.first else np.zeros(len(starts), np.int64))[kept],
+        (field(entries, fields.first, 8) if fields.first else np.zeros(len(starts), np.int64))[kept],
         np.ascontiguousarray(entries).view(np.int64)[kept],
     )
-    heaps = np.where(is_page, _field(entries, fields.heap, 8) & -4, 0)[kept]
+    heaps = np.where(is_page, field(entries, fields.heap, 8) & -4, 0)[kept]
     return _Found(
         pages, heaps, threads[kept], segment[kept], headers, int(np.isin(broken, threads[kept]).sum())
     )
@@ -229,7 +221,7 @@ def _of_batch(segments: Any, data: Any, layout: _Layout) -> tuple[Any, ...]:
     """
     np = import_numpy()
     table = data[:, layout.array :].reshape(len(data), _SLICES, layout.stride)
-    counts, offsets = _field(table, _COUNT, 4), _field(table, _OFFSET, 4)
+    counts, offsets = field(table, _COUNT, 4), field(table, _OFFSET, 4)
     place = np.zeros(len(data), np.int64)
     active = np.flatnonzero((counts[:, 0] > 0) & (counts[:, 0] <= _MOST_OF_HEADER))
     steps: list[tuple[Any, Any, Any]] = []
@@ -254,16 +246,9 @@ def _of_batch(segments: Any, data: Any, layout: _Layout) -> tuple[Any, ...]:
     )
     kept = ~failed[row]
     row, number, count = row[kept], number[kept], count[kept]
-    threads = _field(data, layout.array - 8, 8)
+    threads = field(data, layout.array - 8, 8)
     broken_threads = threads[np.concatenate(broken)]
     return segments[row], number, count, table[row, number], threads[row], broken_threads[broken_threads != 0]
-
-
-def _field(table: Any, offset: int, size: int) -> Any:
-    """Return the unsigned field of *size* bytes at *offset* of all records in *table*, a last axis of bytes."""
-    np = import_numpy()
-    pieces = np.ascontiguousarray(table[..., offset : offset + size])
-    return pieces.view(f"<u{size}")[..., 0].astype(np.int64)
 
 
 def _of_image(

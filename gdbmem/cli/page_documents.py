@@ -11,8 +11,7 @@ from gdbmem.api.heaps import heap_growth, read_heap
 from gdbmem.api.ledgers import Looks, explain, explain_core, read_ledger, saved_heap_map
 from gdbmem.api.pools import answer_failed, read_pools
 from gdbmem.api.profiles import ReadOptions, Run, find_operand
-from gdbmem.api.series import Recording, compare_recordings, recorded, summary_of
-from gdbmem.api.series_pictures import picture_of
+from gdbmem.api.series import Recording, compare_recordings, picture_of, recorded, summary_of
 from gdbmem.cli.pages import known_facts, make_page
 from gdbmem.errors import UsageError
 from gdbmem.formats.documents import read_comparison, read_objects, read_steps

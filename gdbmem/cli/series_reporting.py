@@ -14,13 +14,13 @@ from gdbmem.api.series import (
     Recording,
     judge_recordings,
     judged_points,
+    picture_of,
     still_runs,
     summary_of,
     thinned,
     trigger_text,
     triggers_of,
 )
-from gdbmem.api.series_pictures import picture_of
 from gdbmem.gates.reports import Gate, Judged, measured_peaks
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.model.series import SeriesSummary

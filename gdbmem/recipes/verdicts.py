@@ -8,8 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.errors import Notice
-from gdbmem.heap.growth import compared
-from gdbmem.heap.limits import judge_growth
+from gdbmem.heap.growth import compared, judge_growth
 from gdbmem.json_values import as_json
 from gdbmem.ledger.answer import DAMAGES, retained_bytes
 from gdbmem.model.calltree import FAULTED_BYTES, GROWN_BYTES, HEAP_BYTES, PRUNED, Frame, memory_noun

@@ -15,10 +15,10 @@ from gdbmem.api.series import (
     current_folder,
     in_order,
     judge_recordings,
+    picture_of,
     recorded,
     summary_of,
 )
-from gdbmem.api.series_pictures import picture_of
 from gdbmem.cli.series_recording import record_by
 from gdbmem.cli.series_reporting import judged_status
 from gdbmem.commands.arguments import ArgumentParser, split_program

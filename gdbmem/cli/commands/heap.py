@@ -25,8 +25,8 @@ from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import ArgumentParser, check_whole, checked_pid, read_address
 from gdbmem.errors import ExitStatus, UsageError, failing
 from gdbmem.gates.reports import Gate, Judged, ci_files, ci_reports
+from gdbmem.heap.growth import judge_growth, judge_heap
 from gdbmem.heap.growth_text import write_growth
-from gdbmem.heap.limits import judge_growth, judge_heap
 from gdbmem.heap.text import heap_json, mangled_names, print_heap
 from gdbmem.model.heap_graph import HeapLimit
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status

@@ -13,8 +13,8 @@ from typing import Any, Optional
 
 import pytest
 
+from gdbmem.api.series import _MOST_CURVES, picture_of
 from gdbmem.api.series import compare as compare_runs
-from gdbmem.api.series_pictures import _MOST_CURVES, picture_of
 from gdbmem.cli.main import main
 from gdbmem.cli.series_reporting import next_commands
 from gdbmem.commands.arguments import parse_fail_on
