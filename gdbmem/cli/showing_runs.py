@@ -39,10 +39,10 @@ from gdbmem.ledger import document as ledger_document
 from gdbmem.ledger import text as ledger_text
 from gdbmem.model.heap_graph import HeapLimit, SavedHeap
 from gdbmem.model.judgement import Judgement
-from gdbmem.profiles.charts import print_kept, print_snapshots
-from gdbmem.profiles.documents import list_json, profile_json
+from gdbmem.profiles.documents import profile_json
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.text import print_sites
+from gdbmem.runs.listing import list_json, print_kept, print_snapshots
 from gdbmem.terminal.console import Console, make_console, print_notices, print_sentence
 from gdbmem.terminal.document import judgement_object, to_json
 from gdbmem.text import format_delta, printable

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import as_json
@@ -20,9 +19,6 @@ from gdbmem.profiles.text import applied_rules, applied_wrappers, unused_known
 from gdbmem.profiles.timeline import course_of
 from gdbmem.terminal.document import Document, head, judgement_object, to_json
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    from gdbmem.profiles.charts import KeptRecord, Record
 
 # The rows of a ranking in JSON reports. Sizes are bytes; an unknown value is null, never 0.
 
@@ -206,51 +202,3 @@ def _change(diff: Diff, query: Query) -> Document:
 
 def _side(side: Side) -> Document:
     return as_json(side, "source", "name", "total_bytes")
-
-
-# The snapshots of a run as JSON: all of them (``kind=list``), or one just taken (``kind=snap``).
-
-
-_FIELDS = ("name", "file", "engine", "place", "thread", "hit", "seconds", "heap_bytes", "process")
-
-
-def list_json(
-    records: Iterable[Record], notices: Iterable[Notice] = (), kept: Sequence[KeptRecord] = ()
-) -> str:
-    """Return the text of list_document()."""
-    return to_json(list_document(records, notices, kept))
-
-
-def list_document(
-    records: Iterable[Record], notices: Iterable[Notice], kept: Sequence[KeptRecord]
-) -> Document:
-    """Return *records*, and the saved ledgers, container scans and heaps *kept*, as ``kind=list``."""
-    listed = [record_object(record) for record in records]
-    ledgers = [_kept(one, "rss_bytes", "retained_bytes") for one in kept if one.kind == "ledger"]
-    surveys = [_kept(one, "held_bytes", "slack_bytes") for one in kept if one.kind == "containers"]
-    heaps = [_kept(one, "live_bytes", "lost_bytes") for one in kept if one.kind == "heap"]
-    return {
-        **head("list", notices), "snapshots": listed, "ledgers": ledgers, "containers": surveys, "heaps": heaps,
-    }  # fmt: skip
-
-
-def _kept(record: KeptRecord, total: str, unused: str) -> Document:
-    fields = as_json(record, "name", "file", "place", "thread", "hit", "seconds")
-    return {**fields, total: record.total_bytes, unused: record.unused_bytes}
-
-
-def record_object(record: Record) -> Document:
-    """Return one of the objects in ``snapshots``."""
-    return as_json(record, *_FIELDS)
-
-
-def snap_json(record: Record, run: Path, pause_seconds: float, notes: Sequence[str]) -> str:
-    """Return *record* of the folder *run*, taken by `gdbmem snap`, as ``kind=snap``; *notes* are for the user."""
-    return to_json(
-        {
-            **head("snap", [Notice("profiler-started", note) for note in notes]),
-            "run": str(run),
-            "pause_seconds": pause_seconds,
-            "snapshot": record_object(record),
-        }
-    )

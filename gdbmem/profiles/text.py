@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, NamedTuple, Optional, Union
+from typing import NamedTuple, Optional, Union
 
 from gdbmem.errors import Notice
 from gdbmem.model.calltree import Frame, Profile, Snapshot
 from gdbmem.model.containers import Holding
 from gdbmem.model.diff import Diff
-from gdbmem.profiles.charts import Stacked, print_chart
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.headline import answer_diff, answer_snapshot, trend_word
 from gdbmem.profiles.own_code import (
@@ -28,18 +27,26 @@ from gdbmem.profiles.own_code import (
 )
 from gdbmem.profiles.paths import DEFAULT_TOP, Query, matches
 from gdbmem.profiles.ranking import Amount, Ranking, Row, Uses, rank, row_key
-from gdbmem.profiles.timeline import APPEARED, STEADY, UNCHANGED, VANISHED, course_sentence, peak_sentence
+from gdbmem.profiles.timeline import (
+    APPEARED,
+    STEADY,
+    UNCHANGED,
+    VANISHED,
+    Column,
+    columns_of,
+    course_sentence,
+    peak_sentence,
+)
 from gdbmem.python.frames import INTERPRETER, fold_interpreter, is_interpreters
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, Glyphs, glyphs_for, print_notices, print_sentence
-from gdbmem.terminal.drawing import SourceLines, sparkline, thinned
-from gdbmem.text import format_delta, format_size, plural, printable
+from gdbmem.terminal.drawing import SourceLines, Stacked, sparkline, thinned
+from gdbmem.text import format_delta, format_size, format_time, plural, printable
 
 # The table of a ranking: amounts, the user's own line with its source, and amounts in no row.
 
 
-if TYPE_CHECKING:
-    Rows = Union[drawing.Table, Stacked]
+Rows = Union[drawing.Table, Stacked]
 
 _CALLERS_FIRST, _CALLERS_LAST = 5, 2
 _MARKS = {APPEARED: "new", VANISHED: "gone"}
@@ -563,3 +570,76 @@ def print_diff(
         print_holdings(held, console)
     said = [*own_code_notices(ranking), *unused_known(diff, query), *notices, *diff.notices]
     print_notices([*said, *sources.notices()], console)
+
+
+# A timeline drawn in a terminal: the heap over time, where trees are, where the peak is.
+
+
+_HEIGHT = 8
+_WIDEST = 100
+_HEAP, _MORE = "blue", "bright_black"
+
+
+def print_chart(profile: Profile, console: Console) -> None:
+    """Print the history of *profile*: the heap, and above it allocator overhead and stacks."""
+    if len(profile.snapshots) < 2:
+        return
+    peak = profile.snapshots[profile.peak_index]
+    if not peak.total_bytes:
+        return
+    glyphs = glyphs_for(console)
+    scale = format_size(peak.total_bytes)
+    count = min(console.width - len(scale) - 3, _WIDEST)
+    columns = columns_of(profile.snapshots, count)
+    for row in range(_HEIGHT, 0, -1):
+        label = scale if row == _HEIGHT else ""
+        console.print(_row(columns, row, peak.total_bytes, f"{label:>{len(scale)}}", glyphs))
+    margin = " " * len(scale)
+    console.print(f"{margin} {glyphs.corner}{glyphs.rule * count}")
+    marks = _marks(columns, glyphs)
+    console.print(f"{margin}  {marks}", style="yellow")
+    start, end = profile.snapshots[0].time, profile.snapshots[-1].time
+    first, last = format_time(start, profile.time_unit), format_time(end, profile.time_unit)
+    times = f"{first}{last:>{max(count - len(first), 0)}}"
+    for line in [times] if len(first) + len(last) < count else [f"{first} to", last]:
+        console.print(f"{margin}  {line}", style="dim")
+    keys = [f"{glyphs.peak} peak"]
+    if glyphs.tree in marks:
+        keys.append(f"{glyphs.tree} snapshot with a call tree")
+    if any(totals.total_bytes > totals.heap_bytes for totals in profile.snapshots):
+        keys.append(f"{glyphs.shade} allocator overhead and stacks")
+    for line in _course_lines(keys, console.width - len(margin) - 2):
+        console.print(f"{margin}  {line}", style="dim")
+
+
+def _course_lines(keys: list[str], width: int) -> list[str]:
+    lines = keys[:1]
+    for key in keys[1:]:
+        together = f"{lines[-1]}   {key}"
+        if len(together) <= width:
+            lines[-1] = together
+        else:
+            lines.append(key)
+    return lines
+
+
+def _row(columns: list[Column], row: int, top_bytes: int, label: str, glyphs: Glyphs) -> drawing.Text:
+    text = drawing.Text.assemble((label, "dim"), f" {glyphs.bar}")
+    for column in columns:
+        level = 8 * (column.total_bytes * _HEIGHT / top_bytes - (row - 1))
+        heap = 8 * (column.heap_bytes * _HEIGHT / top_bytes - (row - 1))
+        if level < 0.5:
+            text.append(" ")
+        elif heap < 0.5 or (level >= 8 and heap < 4):
+            text.append(glyphs.shade, _MORE)
+        else:
+            text.append(glyphs.levels[min(round(min(heap, level)), 8)], _HEAP)
+    text.rstrip()
+    return text
+
+
+def _marks(columns: list[Column], glyphs: Glyphs) -> str:
+    peak = max(range(len(columns)), key=lambda number: columns[number].total_bytes)
+    marks = [glyphs.tree if column.has_tree else " " for column in columns]
+    marks[peak] = glyphs.peak
+    return "".join(marks).rstrip()

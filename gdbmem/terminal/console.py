@@ -10,7 +10,6 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import TracebackType
 from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple, Optional, Protocol, TextIO, Union
 
 from gdbmem.errors import InputError, Notice, UsageError
@@ -50,12 +49,7 @@ class Working:
             Working._shown = self
         return self
 
-    def __exit__(
-        self,
-        kind: Optional[type[BaseException]],
-        error: Optional[BaseException],
-        trace: Optional[TracebackType],
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
     def end(self) -> None:

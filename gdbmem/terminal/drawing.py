@@ -481,3 +481,64 @@ def _lexer_for(suffix: str) -> Lexer:
 def _style_of(token: str) -> str:
     name = token[len("Token.") :]
     return next((style for prefix, style in _STYLES if name.startswith(prefix)), "")
+
+
+# Rows on a narrow screen: the text of each below its numbers, because names don't fit beside them.
+
+
+_INDENT = 2
+_BETWEEN = "  "
+
+
+class Stacked:
+    """Takes rows as a Table does: cells of numbers, then the text."""
+
+    def __init__(self, titles: Sequence[str]) -> None:
+        self._titles = titles
+        self._rows: list[tuple[list[Text], Text]] = []
+
+    def add_row(self, *cells: Text) -> None:
+        """Add a row; the last of *cells* may have several lines."""
+        *numbers, where = cells
+        found = [_named(cell, title) for title, cell in zip(self._titles, numbers) if cell.plain.strip()]
+        self._rows.append((found, where))
+
+    def lines(self, width: int) -> Iterator[Text]:
+        """Yield the rows in lines of at most *width* columns, as far as their numbers allow."""
+        for numbers, where in self._rows:
+            if "\n" not in where.plain and _width_of([*numbers, where]) <= width:
+                yield from _joined_lines([*numbers, where], width)
+            else:
+                yield from _joined_lines(numbers, width)
+                for line in where.wrapped(self.room(width)):
+                    yield Text.assemble(" " * _INDENT, line)
+
+    @staticmethod
+    def room(width: int) -> int:
+        """Return the columns available for a row's text on a screen of *width*."""
+        return width - _INDENT
+
+
+def _named(cell: Text, title: str) -> Text:
+    """Return *cell* in one line, with its heading if that is not clear."""
+    text = Text(" ").join(cell.split("\n"))
+    if text.plain in ("1", "+1", "-1") and title == "blocks":
+        text.append(" block")
+    elif title == "blocks" or (title == "of before" and text.plain.endswith("%")):
+        text.append(f" {title}")
+    return text
+
+
+def _width_of(parts: Sequence[Text]) -> int:
+    return sum(map(len, parts)) + len(_BETWEEN) * (len(parts) - 1)
+
+
+def _joined_lines(parts: Sequence[Text], width: int) -> Iterator[Text]:
+    """Yield *parts* in as many lines as necessary, without breaking any."""
+    line: list[Text] = []
+    for part in parts:
+        if line and _width_of([*line, part]) > width:
+            yield Text(_BETWEEN).join(line)
+            line = []
+        line.append(part)
+    yield Text(_BETWEEN).join(line)

@@ -308,7 +308,8 @@ def test_every_kind_of_json_object_is_documented() -> None:
     page = read(DOCS / "reference" / "json.md")
     kinds: set[str] = set()
     for path in trees():
-        if path.relative_to(PACKAGE).parts[0] in ("api", "formats", "recording", "runs"):  # other documents
+        others = ("api", "formats", "recording", "runs")  # write other documents
+        if path.relative_to(PACKAGE).parts[0] in others and path != PACKAGE / "runs/listing.py":
             continue
         pairs = [pair for node in nodes(path, ast.Dict) for pair in zip(node.keys, node.values)]
         for key, value in pairs:

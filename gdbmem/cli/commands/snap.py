@@ -10,8 +10,8 @@ from pathlib import Path
 from gdbmem.commands.arguments import ArgumentParser, check_pid
 from gdbmem.launch.attached import TakenSnapshot, find_target, take_one
 from gdbmem.launch.interactive import shown
-from gdbmem.profiles.documents import snap_json
 from gdbmem.runs.distrust import check_name
+from gdbmem.runs.listing import snap_json
 from gdbmem.setup.gdb_python import find_gdb
 from gdbmem.terminal.console import open_output, say
 from gdbmem.text import format_delta, format_size, printable

@@ -16,11 +16,11 @@ from gdbmem.engines import massif
 from gdbmem.errors import InputError, TargetError
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.inspection.holdings import holdings
-from gdbmem.profiles.charts import print_kept, print_snapshots
 from gdbmem.profiles.diff import diff_series
-from gdbmem.profiles.documents import diff_json, list_json, profile_json
+from gdbmem.profiles.documents import diff_json, profile_json
 from gdbmem.profiles.paths import query_from
 from gdbmem.profiles.text import print_diff, print_timeline
+from gdbmem.runs.listing import list_json, print_kept, print_snapshots
 from gdbmem.runs.operand import load_record, process_notices, unit_of
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.runs.saved_results import kept_records

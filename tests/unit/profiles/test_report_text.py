@@ -14,11 +14,12 @@ import pytest
 
 from gdbmem.errors import Notice
 from gdbmem.model.calltree import CallTree, Totals, peak_index, peak_tree_index
-from gdbmem.profiles.charts import print_snapshots
 from gdbmem.profiles.diff import diff_snapshots
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.text import print_diff, print_sites, print_timeline
 from gdbmem.profiles.timeline import columns_of, peak_sentence
+from gdbmem.runs.listing import print_snapshots
+from gdbmem.runs.run import SnapshotRecord
 from gdbmem.terminal.console import make_console
 from gdbmem.terminal.drawing import SourceLines
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
@@ -358,27 +359,38 @@ def test_sites_are_shown_with_their_share_of_the_heap() -> None:
     ]
 
 
-@dataclass
-class FakeRecord:
-    name: str
-    heap_bytes: Optional[int] = None
-    place: Optional[str] = None
-    thread: Optional[int] = None
-    hit: Optional[int] = None
-    seconds: Optional[float] = None
-    file: str = "snapshots/0001.massif"
-    engine: str = "massif"
-    process: Optional[int] = None
+def record(
+    name: str,
+    heap_bytes: Optional[int] = None,
+    place: Optional[str] = None,
+    thread: Optional[int] = None,
+    hit: Optional[int] = None,
+    seconds: Optional[float] = None,
+    process: Optional[int] = None,
+) -> SnapshotRecord:
+    return SnapshotRecord(
+        name,
+        1,
+        "snapshots/0001.massif",
+        "massif",
+        place,
+        thread,
+        hit,
+        seconds,
+        heap_bytes,
+        process,
+        name=name,
+    )
 
 
 def test_what_another_process_dumped_is_distinguished_and_compared_with_its_own() -> None:
     stream = io.StringIO()
     records = [
-        FakeRecord("here#1", 2 * MIB, "main at a.c:1", 1, 1, 0.5, process=7),
-        FakeRecord("own#1", 9 * MIB, seconds=0.6, process=8),
-        FakeRecord("own#2", 3 * MIB, seconds=0.7, process=7),
-        FakeRecord("own#3", 10 * MIB, seconds=0.8, process=8),
-        FakeRecord("here#2", 1 * MIB, "main at a.c:1", 1, 2, 0.9, process=9),
+        record("here#1", 2 * MIB, "main at a.c:1", 1, 1, 0.5, process=7),
+        record("own#1", 9 * MIB, seconds=0.6, process=8),
+        record("own#2", 3 * MIB, seconds=0.7, process=7),
+        record("own#3", 10 * MIB, seconds=0.8, process=8),
+        record("here#2", 1 * MIB, "main at a.c:1", 1, 2, 0.9, process=9),
     ]
     print_snapshots(records, make_console(stream, width=100))
     lines = [line.split() for line in stream.getvalue().splitlines()[1:]]
@@ -393,8 +405,8 @@ def test_what_another_process_dumped_is_distinguished_and_compared_with_its_own(
 def test_a_run_on_a_narrow_screen_breaks_neither_names_nor_places() -> None:
     stream = io.StringIO()
     records = [
-        FakeRecord("loaded#1", 13 * MIB, "main at decoder.cpp:313", 1, 1, 1.9),
-        FakeRecord("decoded#1", 17 * MIB, "main at decoder.cpp:316", 1, 1, 2.5),
+        record("loaded#1", 13 * MIB, "main at decoder.cpp:313", 1, 1, 1.9),
+        record("decoded#1", 17 * MIB, "main at decoder.cpp:316", 1, 1, 2.5),
     ]
     print_snapshots(records, make_console(stream, width=40))
     assert stream.getvalue().splitlines() == [
@@ -409,9 +421,9 @@ def test_a_run_on_a_narrow_screen_breaks_neither_names_nor_places() -> None:
 def test_a_run_lists_what_is_known_of_each_snapshot() -> None:
     stream = io.StringIO()
     records = [
-        FakeRecord("loaded", 1000, "Decoder::load at decoder.cpp:30", 1, 1, 0.25),
-        FakeRecord("unnamed-0002"),
-        FakeRecord("a[red]b\x1b", 3048, "reset at decoder.cpp:99", 3, 1000, 90.0),
+        record("loaded", 1000, "Decoder::load at decoder.cpp:30", 1, 1, 0.25),
+        record("unnamed-0002"),
+        record("a[red]b\x1b", 3048, "reset at decoder.cpp:99", 3, 1000, 90.0),
     ]
     print_snapshots(records, make_console(stream, width=100))
     lines = stream.getvalue().splitlines()
