@@ -33,7 +33,7 @@ from gdbmem.api.runs import kept_records, kind_of
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import is_process
 from gdbmem.engines.engine import NAMES, table
-from gdbmem.errors import GdbmemError, InputError, Notice
+from gdbmem.errors import GdbmemError, InputError, Notice, UsageError
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.formats.valgrind.massif import HEAPTRACK, MassifProfile
 from gdbmem.model.calltree import CallTree, Profile
@@ -44,6 +44,7 @@ from gdbmem.page.page import (
     Number,
     Page,
     Section,
+    annotated_section,
     course_section,
     diff_section,
     known_size,
@@ -85,6 +86,10 @@ def make_page(operands: Sequence[str], query: Query, options: ReadOptions) -> Pa
         return page_of_series(place.folder if isinstance(place, Run) else place)
     if options.is_stretch:
         place, selector = file_of_stretch(place, selector), None
+    if query.annotate and isinstance(place, Run) and selector is None:
+        raise UsageError(
+            "--annotate shows the lines of one snapshot or difference", hint="name one: RUN:NAME"
+        )
     if not isinstance(place, Run):
         return _page_of_profile(place, selector, query, options)
     return _page_of_run(place, selector, query, options)
@@ -102,6 +107,7 @@ def _page_of_difference(operands: Sequence[str], query: Query, options: ReadOpti
     page = Page(title=printable(" → ".join(names)), subtitle=printable("  ".join(operands)))
     page.facts = facts_of_diff(found)
     page.sections.append(diff_section(f"from {names[0]} to {names[1]}", found, query))
+    page.sections += [annotated_section(found, query)] if query.annotate else []
     moments = range(1, len(operands) + 1) if len(operands) > 2 else ()
     page.explored = explored(found, query, times=moments, time_unit=COUNT)
     _add_notices(page, found.notices)
@@ -118,6 +124,7 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
         if options.is_stretch:
             title = f"from {difference.before_side.name} to {difference.after_side.name}"
         page.sections.append(diff_section(title, difference, query))
+        page.sections += [annotated_section(difference, query)] if query.annotate else []
         page.explored = explored(difference, query)
         _add_notices(page, difference.notices)
         return page
@@ -137,6 +144,7 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
         whole = profile if selector is None and len(profile.snapshots) > 1 else None
         del profile, loaded  # 30 MB of a large file
         page.sections.append(diff_section(name, growth, query, is_change=False))
+        page.sections += [annotated_section(growth, query, is_change=False)] if query.annotate else []
         page.explored = _explored_file(whole, growth, query) if whole is not None else None
         said = [*of_loaded, *(said if whole is None else whole.notices)]
         page.explored = page.explored or explored(growth, query)
@@ -230,7 +238,7 @@ def _page_of_run(run: Run, selector: Optional[str], query: Query, options: ReadO
         page.sections.append(_pair_section(run, pair, query, options, said, diffs))
         compared += [pair] if len(diffs) > len(compared) else []
     if records and len(records) < 2:
-        page.sections.append(_single_section(run, records[0], query, options, said))
+        page.sections += _single_sections(run, records[0], query, options, said)
     if records:
         first = (compared[0], diffs[0]) if diffs else None
         page.explored = _explored_run(run, records, first, query, options)
@@ -318,12 +326,14 @@ def _pair_section(
     return diff_section(title, found, query)
 
 
-def _single_section(
+def _single_sections(
     run: Run, record: SnapshotRecord, query: Query, options: ReadOptions, said: list[Notice]
-) -> Section:
+) -> list[Section]:
     loaded = read_record(run, record, options)
     said += loaded.notices
-    return diff_section(record.name, as_growth(loaded.snapshot), query, is_change=False)
+    growth = as_growth(loaded.snapshot)
+    annotated = [annotated_section(growth, query, is_change=False)] if query.annotate else []
+    return [diff_section(record.name, growth, query, is_change=False), *annotated]
 
 
 def _kept_sections(run: Run) -> list[Section]:

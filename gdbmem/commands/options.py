@@ -126,6 +126,10 @@ how to read files:
 
 """
 
+ANNOTATE = """\
+  --annotate SOURCE   in place of rows: the source file SOURCE line by line, with the memory allocated there, and that
+                      of all paths through a call there
+"""
 STRETCH = """\
 a part of a recording:
   --from MOMENT       only from MOMENT on, as in 1.5s (of massif in its own unit, as in 5000000i or 10MiB): what was

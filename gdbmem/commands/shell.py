@@ -400,7 +400,7 @@ gdbmem show mprofile_20260101.dat           memory over time, from mprof, psreco
   operand FILE|RUN    a profile, a run folder, or RUN:NAME
   --snapshot N|NAME|peak
                       the snapshot whose call tree is shown (default: the peak; in a run: the last)
-{options.KINDS}{options.query("line")}{options.STRETCH}{options.READING}{options.OUTPUT}{options.NO_COLOR}""",
+{options.KINDS}{options.query("line")}{options.ANNOTATE}{options.STRETCH}{options.READING}{options.OUTPUT}{options.NO_COLOR}""",
         top=None,
         by=None,
         default_by="line",
@@ -427,7 +427,7 @@ which grew once; --series takes all snapshots of a run, of one name, or of a fil
 {options.query("path")}\
   --fail-on SIZE      exit 4 if growth exceeds SIZE, 125 if sampling error or missing bytes make that undecidable;
                       --known paths are excluded
-{options.CI}how to compare:
+{options.ANNOTATE}{options.CI}how to compare:
   --compare           print each change in percent of its earlier size, or as new or gone
   --normalize         scale all snapshots to the total of the last, to compare shares
 
@@ -742,6 +742,8 @@ gdbmem report train.log                     memory pools: chunks, free chunks, a
 {options.FORCE}{options.OPEN}  --title TEXT        title of the page
 {options.KNOWN}{options.MINE}{options.SOURCE_FOLDER}\
   --embed-source      include the source lines around each place in the page; everyone who gets the page can read them
+  --annotate SOURCE   include the source file SOURCE line by line, with the memory allocated there, and that of all
+                      paths through a call there; everyone who gets the page can read it
 a single picture, in place of the page:
   --svg FILE          write a picture of the page as SVG
   --picture NAME      the picture whose section title contains NAME (default: the first)

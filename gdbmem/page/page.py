@@ -12,7 +12,8 @@ import functools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from functools import partial
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 
 from gdbmem import __version__
@@ -34,8 +35,8 @@ from gdbmem.profiles.own_code import (
     unlisted_site,
 )
 from gdbmem.profiles.paths import Query
-from gdbmem.profiles.ranking import Amount, Ranking, Row, paths_of_lines, rank
-from gdbmem.profiles.text import own_code_notices
+from gdbmem.profiles.ranking import Amount, AnnotatedLine, Ranking, Row, annotate, paths_of_lines, rank
+from gdbmem.profiles.text import lines_around, own_code_notices, source_doubts
 from gdbmem.profiles.tree_from_main import Outward, outward
 from gdbmem.series.charts import Picture, svg, zoomable
 from gdbmem.terminal import charting
@@ -157,7 +158,7 @@ class MarginLine(NamedTuple):
     amount: Optional[Number] = None  # None: it did not run, or its change is unknown
     unknown: str = ""
     sign: str = ""
-    hits: Optional[Number] = None
+    hits: Optional[Number] = None  # or another number beside the amount
     text: Optional[str] = None  # Markup
     function: str = ""  # shown if there is no text
 
@@ -181,6 +182,7 @@ class Section(NamedTuple):
     table: Sequence[Sequence[Cell]] = ()
     text: str = ""  # as in a terminal
     margin: Sequence[MarginLine] = ()
+    margin_titles: tuple[str, str] = ("change", "steps")  # of its columns amount and hits
     rules: Sequence[str] = ()  # notices on wrappers, shown sources, and how to override them
 
     @property
@@ -333,6 +335,49 @@ def diff_section(title: str, diff: Diff, query: Query, *, is_change: bool = True
         tree=_tree(calls, is_change=is_change),
         picture=markup(icicle(calls, is_change=is_change)),
         rules=[printable(one.message) for one in [*own_code_notices(ranking), *source_notices(sources)]],
+    )
+
+
+def annotated_section(diff: Diff, query: Query, *, is_change: bool = True) -> Section:
+    """Return the section of the source file ``query.annotate``: its lines, with their memory in the margin."""
+    found = annotate(diff, query, query.annotate or "")
+    sources = SourceLines(query.source_folders, query.source_roots)
+    said = source_doubts(found, sources, query.annotate or "", diff)
+    by_line = {one.line: one for one in found.lines}
+    margin, before = [], 0
+    for number in lines_around(by_line, sources.source(found.file)):
+        if before and number > before + 1:
+            margin.append(MarginLine(""))
+        texts = sources.marked_up(found.file, number, number)
+        margin.append(_margin_line(str(number), by_line.get(number), texts[0] if texts else None, is_change))
+        before = number
+    if None in by_line:
+        margin.append(_margin_line("?", by_line[None], None, is_change))
+    size = partial(_size, is_change=is_change)
+    inside, total = size(found.inside.delta_bytes), size(found.ranking.total.delta_bytes)
+    others = _others(found.ranking._replace(rest=found.elsewhere._replace(paths=0)), is_change=is_change)
+    return Section(
+        printable(found.file),
+        sentence=f"{printable(PurePath(found.file).name)}: {inside.text} of {total.text}",
+        rules=[printable(one.message) for one in said],
+        margin=margin,
+        margin_titles=("change" if is_change else "bytes", "through it"),
+        others=[(size(found.elsewhere.delta_bytes), "not in this file"), *others],
+    )
+
+
+def _margin_line(
+    number: str, one: Optional[AnnotatedLine], text: Optional[str], is_change: bool
+) -> MarginLine:
+    if one is None:
+        return MarginLine(number, text=text)
+    own = None if one.amount is None else one.amount.delta_bytes
+    return MarginLine(
+        number,
+        amount=None if own is None else _size(own, is_change=is_change),
+        sign=sign_of(own or 0, is_change=is_change),
+        hits=_size(one.through_bytes, is_change=is_change),
+        text=text,
     )
 
 

@@ -14,10 +14,11 @@ from gdbmem.model.judgement import Judgement
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.headline import answer_diff, answer_snapshot
 from gdbmem.profiles.paths import Query
-from gdbmem.profiles.ranking import Amount, Ranking, Row, Uses, rank, row_key
-from gdbmem.profiles.text import applied_rules, applied_wrappers, unused_known
+from gdbmem.profiles.ranking import Amount, Ranking, Row, Uses, annotate, rank, row_key
+from gdbmem.profiles.text import applied_rules, applied_wrappers, source_doubts, unused_known
 from gdbmem.profiles.timeline import course_of
 from gdbmem.terminal.document import Document, head, judgement_object, to_json
+from gdbmem.terminal.drawing import SourceLines
 from gdbmem.text import printable
 
 # The rows of a ranking in JSON reports. Sizes are bytes; an unknown value is null, never 0.
@@ -116,6 +117,7 @@ def profile_document(
         "peak": None if peak is None else {"index": peak.index, "total_bytes": peak.total_bytes},
         "course": None if course is None else course._asdict(),
         "sites": None if snapshot is None else _sites(snapshot, query, uses),
+        **({} if snapshot is None else _annotated(as_growth(snapshot), query)),
     }
 
 
@@ -197,6 +199,36 @@ def _change(diff: Diff, query: Query) -> Document:
         "outside_heap": [{**as_json(one), **as_json(one, "delta_bytes")} for one in diff.outside],
         "by": query.by,
         **rows(ranking, is_change=True),
+        **_annotated(diff, query),
+    }
+
+
+def _annotated(diff: Diff, query: Query) -> Document:
+    """Return the lines of the source file that *query* annotates; {} if there is none."""
+    if query.annotate is None:
+        return {}
+    found = annotate(diff, query, query.annotate)
+    sources = SourceLines(query.source_folders, query.source_roots)
+    said = source_doubts(found, sources, query.annotate, diff)
+    source = sources.source(found.file)
+    lines = [
+        {
+            "line": one.line,
+            **_amount(one.amount or Amount(0, 0, 0)),
+            "through_bytes": one.through_bytes,
+            "text": sources.indented_line(found.file, one.line),
+        }
+        for one in found.lines
+    ]
+    return {
+        "annotated": {
+            "file": found.file,
+            "source": None if source is None else source.path,
+            "doubts": [{"slug": one.slug, "message": one.message} for one in said],
+            "lines": lines,
+            "inside": _amount(found.inside),
+            "elsewhere": _amount(found.elsewhere, "places"),
+        }
     }
 
 

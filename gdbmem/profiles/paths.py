@@ -244,6 +244,7 @@ class Query(NamedTuple):
     wrappers: Optional[frozenset[str]] = None  # functions that only allocate; None: found in the data
     source_folders: Sequence[str] = ()  # folders to search for sources whose folder is not in the profile
     source_roots: Optional[Sequence[str]] = None  # folders below which sources may be read; None: anywhere
+    annotate: Optional[str] = None  # in the place of rows: the lines of this source file, in its order
     embed_source: bool = False  # a page contains the source lines around named places, and a notice of that
 
     @property
@@ -264,6 +265,10 @@ def query_from(arguments: argparse.Namespace) -> Query:
     Raises UsageError for a bad regex; InputError for a bad --known file.
     """
     by = arguments.by or ("path" if arguments.inverted else arguments.default_by)
+    if getattr(arguments, "annotate", None):
+        if arguments.by not in (None, "line") or arguments.inverted:
+            raise UsageError("--annotate lists the lines of a file", hint="leave --by and --inverted out")
+        by = "line"
     if arguments.inverted and by != "path":
         raise UsageError(f"--inverted applies to paths, not to --by {by} lists", hint="leave one of them out")
     return Query(
@@ -281,6 +286,7 @@ def query_from(arguments: argparse.Namespace) -> Query:
         all_frames=arguments.all_frames,
         known=read_known(arguments.known) if arguments.known else (),
         source_folders=arguments.source or (),
+        annotate=getattr(arguments, "annotate", None),
     )
 
 

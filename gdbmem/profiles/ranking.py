@@ -299,6 +299,32 @@ class GroupedPaths:
         found: Sequence[int] = memo["holders"]
         return found
 
+    def site(self, group: int) -> Optional[Frame]:
+        """Return the place that the row of *group* is named after; None: it is not listed."""
+        return self._site_frame(self.sums.heaviest[group])
+
+    def bytes_through(self, file: str) -> dict[Optional[int], int]:
+        """Return the change of all listed paths that have a call on each line of *file*."""
+        frames, parent, frame, hidden = self._frames, self.diff.parent, self.diff.frame, self.walk.hidden
+        lines = {
+            number: None if frames.lines[number] == NO_LINE else frames.lines[number]
+            for number, name in enumerate(frames.files)
+            if name == file and not hidden[number]
+        }
+        sums: dict[Optional[int], int] = {}
+        for node, group in zip(self.holders(), self._of_holders):
+            delta = self.after[node] - self.before[node]
+            if group < FIRST or not delta:
+                continue
+            found = set()
+            while node > 0:
+                if frame[node] in lines:
+                    found.add(lines[frame[node]])
+                node = parent[node]
+            for line in found:
+                sums[line] = sums.get(line, 0) + delta
+        return sums
+
     def _find_holders(self) -> Sequence[int]:
         columns = [column for column in self.course or (self.before, self.after) if any(column)]
         ends = range(len(self.diff)) if self.diff.ends is None else self.diff.ends
@@ -688,3 +714,79 @@ def paths_of_lines(
     for group in by_path.changed(query):
         found[wanted[line_of[by_path.sums.heaviest[group]]]].append(group)
     return [(Rows(by_path, groups[:most]), by_path.together(groups[most:])) for groups in found]
+
+
+# The lines of one source file, in its order.
+
+
+class AnnotatedLine(NamedTuple):
+    """A line of a source file with memory."""
+
+    line: Optional[int]  # None: the profile names only the file
+    amount: Optional[Amount]  # of the paths whose row it would be; None: of none
+    through_bytes: int  # the change of all paths that have a call on it, of these too; each path counts once
+
+
+class Annotation(NamedTuple):
+    """The lines of *file*: their amounts, *elsewhere*, *unmatched* and *known* of the ranking are the total."""
+
+    file: str  # as the profile has it
+    lines: Sequence[AnnotatedLine]
+    inside: Amount
+    elsewhere: Amount  # at places outside of the file
+    ranking: Ranking  # by line
+
+
+def annotate(diff: Diff, query: Query, wanted: str) -> Annotation:
+    """Return the lines of the source file that *wanted* names, with their memory.
+
+    Raises InputError if no path has a call in such a file, or if several have that name.
+    """
+    query = query._replace(by="line", top=None, min_bytes=0)
+    file = _file_named(diff, wanted)
+    paths = grouped(diff, query)
+    own = {
+        group: frame for group in paths.changed(query) if (frame := paths.site(group)) and frame.file == file
+    }
+    through = paths.bytes_through(file)
+    places = {frame.line: group for group, frame in own.items()}
+    lines = [
+        AnnotatedLine(line, paths.amount(places[line]) if line in places else None, through.get(line, 0))
+        for line in sorted({*places, *through}, key=lambda line: (line is None, line or 0))
+    ]
+    others = [group for group in range(FIRST, len(paths.sums)) if group not in own]
+    return Annotation(file, lines, paths.together(list(own)), paths.together(others), rank(diff, query))
+
+
+def _file_named(diff: Diff, wanted: str) -> str:
+    """Return the file of *diff* with the longest common end with the path *wanted*."""
+    name = PurePosixPath(wanted).name
+    files = [file for file in dict.fromkeys(Frames.of(diff.frames).files) if file]
+    if wanted in files:
+        return wanted
+    same = {file: _common_end(file, wanted) for file in files if PurePosixPath(file).name == name}
+    best = [file for file, length in same.items() if length == max(same.values())]
+    if len(best) == 1:
+        return best[0]
+    if best:
+        listed = ", ".join(map(printable, sorted(best)[:_MOST_FILES])) + (
+            ", …" if len(best) > _MOST_FILES else ""
+        )
+        raise InputError(
+            f"several files are called {printable(wanted)}",
+            slug="ambiguous-source",
+            hint=f"name one of them: {listed}",
+        )
+    raise InputError(
+        f"no call path of {printable(diff.after_side.source)} has a line of {printable(wanted)}",
+        slug="no-such-source",
+        hint="--by file lists the files" if files else "the profile names no source files: build with -g",
+    )
+
+
+_MOST_FILES = 4  # that an error names
+
+
+def _common_end(one: str, other: str) -> int:
+    pairs = list(zip(reversed(PurePosixPath(one).parts), reversed(PurePosixPath(other).parts)))
+    return next((at for at, (a, b) in enumerate(pairs) if a != b), len(pairs))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+import io
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import PurePosixPath
 from typing import NamedTuple, Optional, Union
@@ -26,7 +29,7 @@ from gdbmem.profiles.own_code import (
     unlisted_site,
 )
 from gdbmem.profiles.paths import DEFAULT_TOP, Query, matches
-from gdbmem.profiles.ranking import Amount, Ranking, Row, Uses, rank, row_key
+from gdbmem.profiles.ranking import Amount, Annotation, Ranking, Row, Uses, annotate, rank, row_key
 from gdbmem.profiles.timeline import (
     APPEARED,
     STEADY,
@@ -526,6 +529,9 @@ def print_sites(
 ) -> None:
     """Print where the memory of *snapshot* is, and how its blocks were used; *moment* is its name in the sentence."""
     growth = as_growth(snapshot)
+    if query.annotate:
+        print_annotated(growth, query, console, moment=f"at {moment}")
+        return
     sentence = answer_snapshot(growth, query, moment=moment)
     print_sentence(console, sentence, "bold")
     ranking = rank(growth, query._replace(top=query.top or DEFAULT_TOP))
@@ -536,6 +542,148 @@ def print_sites(
     console.print()
     console.print(inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout))
     print_notices([*own_code_notices(ranking), *sources.notices()], console)
+
+
+# The lines of one source file in its order, each with its memory.
+
+
+_AROUND, _LONGEST_GAP = 5, 3  # lines that are shown on each side of one with memory, and left out at least
+
+
+def print_annotated(
+    diff: Diff,
+    query: Query,
+    console: Console,
+    *,
+    moment: str = "",
+    known_from: str = "",
+    notices: Iterable[Notice] = (),
+) -> None:
+    """Print the lines of the source file ``query.annotate`` with their memory; *moment*: of a snapshot, its name."""
+    found = annotate(diff, query, query.annotate or "")
+    ranking, is_change = found.ranking, not moment
+    shown = format_delta if is_change else format_size
+    when = moment or f"from {printable(diff.before_side.name)} to {printable(diff.after_side.name)}"
+    inside, total = shown(found.inside.delta_bytes), shown(ranking.total.delta_bytes)
+    print_sentence(console, f"{printable(found.file)}: {inside} of {total} {when}", "bold")
+    sources = SourceLines(query.source_folders, query.source_roots)
+    said = source_doubts(found, sources, query.annotate or "", diff)
+    table = drawing.Table(header_style="dim")
+    table.add_numbers(*_annotated_titles(ranking, is_change=is_change))
+    table.add_column("source", no_wrap=True, overflow="ellipsis")
+    glyphs, after = glyphs_for(console), 0
+
+    def add(amount: Optional[Amount], through: str, where: drawing.Text) -> None:
+        table.add_row(*_annotated_cells(amount, ranking, glyphs, is_change=is_change), through, where)
+
+    by_line = {one.line: one for one in found.lines}
+    for number in lines_around(by_line, sources.source(found.file)):
+        if after and number > after + 1:
+            add(None, "", drawing.Text(glyphs.ellipsis, "dim"))
+        one = by_line.get(number)
+        through = shown(one.through_bytes) if one is not None and one.through_bytes else ""
+        add(None if one is None else one.amount, through, _source_line(found.file, number, sources, console))
+        after = number
+    if None in by_line:
+        one = by_line[None]
+        add(one.amount, shown(one.through_bytes), drawing.Text("of this file, at an unknown line", "italic"))
+    for amount, text in _amounts_beside(found, known_from):
+        add(amount, "", drawing.Text(text, "dim"))
+    add(ranking.total, "", drawing.Text("total of the heap" if ranking.outside else "total", "bold"))
+    for amount, name in ranking.outside:
+        add(amount, "", drawing.Text(outside_row(name), "dim"))
+    console.print()
+    console.print(table)
+    print_notices([*own_code_notices(ranking), *notices, *said, *sources.notices()], console)
+
+
+def _annotated_titles(ranking: Ranking, *, is_change: bool) -> list[str]:
+    titles = ["change"] if is_change else ["bytes", "share"]
+    return [*titles, *(["blocks"] if ranking.total.delta_blocks is not None else []), "through"]
+
+
+def _annotated_cells(
+    amount: Optional[Amount], ranking: Ranking, glyphs: Glyphs, *, is_change: bool
+) -> list[drawing.Text]:
+    """Return the columns of numbers for *amount*, as row_cells() does; empty ones for None."""
+    console = Console(io.StringIO())  # whose width has no room for further columns
+    layout = RowLayout(console, Query(by="line"), SourceLines(), is_change)
+    plain = ranking._replace(total=ranking.total._replace(course=()))
+    cells = row_cells(amount or ranking.total, plain, layout)
+    return cells if amount is not None else [drawing.Text("") for _ in cells]
+
+
+def lines_around(places: Iterable[Optional[int]], source: Optional[drawing.Source]) -> list[int]:
+    """Return the lines of *places* and those near to them that *source* has; without it only the former."""
+    lines = [line for line in places if line is not None]
+    count = len(source.lines) if source is not None else 0
+    shown = {
+        near for line in lines for near in range(line - _AROUND, line + _AROUND + 1) if 1 <= near <= count
+    }
+    gaps = {
+        near
+        for line in shown
+        for near in range(line, line + _LONGEST_GAP + 1)
+        if line + _LONGEST_GAP + 1 in shown
+    }
+    return sorted({*lines, *shown, *gaps})
+
+
+def _source_line(file: str, number: int, sources: SourceLines, console: Console) -> drawing.Text:
+    text = sources.indented_line(file, number)
+    margin = f"{number:>5} {glyphs_for(console).bar} "
+    if text is None:
+        return drawing.Text(margin.rstrip(), "dim", no_wrap=True)
+    shown = sources.highlighted(file, text) if console.has_colors and text else drawing.Text(text)
+    return drawing.Text.assemble((margin, "dim"), shown)
+
+
+def _amounts_beside(found: Annotation, known_from: str) -> list[tuple[Amount, str]]:
+    rows: list[tuple[Amount, str]] = []
+    ranking = found.ranking
+    if found.elsewhere.paths:
+        rows.append((found.elsewhere, f"{plural(found.elsewhere.paths, 'place')} not in this file"))
+    if ranking.unmatched.delta_bytes or ranking.unmatched.uncertain_bytes:
+        rows.append((ranking.unmatched, f"{plural(ranking.unmatched.paths, 'path')} not selected"))
+    if ranking.known.paths:
+        source = f" ({known_from})" if known_from else ""
+        rows.append((ranking.known, f"known: {plural(ranking.known.paths, 'path')}{source}"))
+    return rows
+
+
+_SLACK_SECONDS = 2.0  # of file systems that keep no fractions
+
+
+def source_doubts(found: Annotation, sources: SourceLines, wanted: str, diff: Diff) -> list[Notice]:
+    """Find the source of *found*, the user's own file *wanted* first; return the reasons why it may be another one."""
+    sources.use(found.file, wanted)
+    source = sources.source(found.file)
+    if source is None:
+        text = f"{printable(found.file)} was not found, so its lines are not shown; --source FOLDER names its folder"
+        return [Notice("source-missing", text)]
+    name, last = printable(source.path), max((one.line or 0 for one in found.lines), default=0)
+    blank = [
+        one.line for one in found.lines if one.line and sources.indented_line(found.file, one.line) == ""
+    ]
+    if last > len(source.lines):
+        text = f"{name} has {plural(len(source.lines), 'line')}, but there is memory of line {last}"
+        return [Notice("source-differs", f"{text}: it is not the file that was compiled")]
+    if blank:
+        text = f"line {blank[0]} of {name} is empty, but has memory: it is not the file that was compiled"
+        return [Notice("source-differs", text)]
+    for what, time in _times_to_compare(diff):
+        if source.changed > time + _SLACK_SECONDS:
+            return [Notice("source-newer", f"{name} was changed after {what}: lines may have moved")]
+    return []
+
+
+def _times_to_compare(diff: Diff) -> Iterator[tuple[str, float]]:
+    """Yield when the program was built, and when the profile was written, as far as these files are there."""
+    program, file = diff.after_side.command.split(" ")[0], diff.after_side.source
+    built = (f"{printable(program)} was built", program) if "/" in program else None
+    for what, path in filter(None, (built, ("the profile was written", file))):
+        with contextlib.suppress(OSError, ValueError):
+            yield what, os.stat(path).st_mtime  # noqa: PTH116  (quicker)
 
 
 # A diff as text: the answer in one sentence, then its rows.
@@ -554,6 +702,9 @@ def print_diff(
 
     *held* are the containers that hold what grew.
     """
+    if query.annotate:
+        print_annotated(diff, query, console, known_from=known_from, notices=[*notices, *diff.notices])
+        return
     print_sentence(console, answer_diff(diff, query), "bold")
     sources = SourceLines(query.source_folders, query.source_roots)
     ranking = rank(diff, query._replace(top=query.top or DEFAULT_TOP))

@@ -338,6 +338,14 @@ def source_roots() -> Sequence[str]:
     return [str(one) for one in [*found, here][:1] if one != Path("/")]
 
 
+class Source(NamedTuple):
+    """A source file as it was found."""
+
+    path: str
+    changed: float  # seconds since 1970
+    lines: Sequence[bytes]
+
+
 class SourceLines:
     """Reads lines of source files, each file once; unreadable ones are None."""
 
@@ -347,7 +355,7 @@ class SourceLines:
         self._roots = roots if roots is None else [*_SYSTEM, *map(_beneath, [*roots, *folders])]
         self._withheld: set[str] = set()
         self._shown: set[str] = set()
-        self._files: dict[str, Optional[list[bytes]]] = {}
+        self._files: dict[str, Optional[Source]] = {}
         self._lexers: dict[str, Lexer] = {}
 
     def line(self, file: Optional[str], number: Optional[int]) -> Optional[str]:
@@ -355,14 +363,25 @@ class SourceLines:
 
         A file without a folder is searched for in the given folders, never in the current one.
         """
-        if file is None or number is None:
+        found = self.indented_line(file, number)
+        return None if found is None else found.strip() or None
+
+    def indented_line(self, file: Optional[str], number: Optional[int]) -> Optional[str]:
+        """Return what line() does, as it is indented, and an empty line as "" (the file has it)."""
+        source = None if file is None or number is None else self.source(file)
+        if source is None or number is None or not 1 <= number <= len(source.lines):
             return None
+        return _readable(source.lines[number - 1])
+
+    def source(self, file: str) -> Optional[Source]:
+        """Return *file* as it was found; None if it was not, or may not be read."""
         if file not in self._files:
             self._files[file] = self._read(file)
-        lines = self._files[file]
-        if lines is None or not 1 <= number <= len(lines):
-            return None
-        return _readable(lines[number - 1]).strip() or None
+        return self._files[file]
+
+    def use(self, file: str, path: str) -> None:
+        """Take *path*, which the user has named, for *file*, if it is a source that can be read, wherever it is."""
+        self._files[file] = self._read_lines(Path(path), is_named=True) or self.source(file)
 
     def notices(self) -> list[Notice]:
         """Return the notices on existing files that were not read."""
@@ -382,8 +401,8 @@ class SourceLines:
 
     def marked_up(self, file: str, first: int, last: int) -> list[Markup]:
         """Return lines *first* to *last* of *file*, from 1, as HTML; fewer if the file ends before."""
-        self.line(file, first)
-        lines = (self._files.get(file) or [])[first - 1 : last]
+        source = self.source(file)
+        lines = source.lines[first - 1 : last] if source is not None else []
         if not lines:
             return []
         from markupsafe import Markup  # not always needed
@@ -432,28 +451,30 @@ class SourceLines:
             self._lexers[suffix] = _lexer_for(suffix)
         return self._lexers[suffix]
 
-    def _read(self, file: str) -> Optional[list[bytes]]:
+    def _read(self, file: str) -> Optional[Source]:
         path = PurePosixPath(file)
         if path.is_absolute():
             return self._read_lines(Path(file))
         for folder in self._folders:
             for candidate in (folder / path, folder / path.name):
-                lines = self._read_lines(candidate)
-                if lines is not None:
-                    return lines
+                source = self._read_lines(candidate)
+                if source is not None:
+                    return source
         return None
 
-    def _read_lines(self, path: Path) -> Optional[list[bytes]]:
+    def _read_lines(self, path: Path, *, is_named: bool = False) -> Optional[Source]:
         # A debug file may name anything as its source: a FIFO must not block, a device or a huge file not be read.
         with contextlib.suppress(OSError, ValueError), open_regular(path) as stream:
             opened = os.readlink(f"/proc/self/fd/{stream.fileno()}")  # noqa: PTH115  (where links have led)
             if not re.fullmatch(_SOURCE, PurePosixPath(opened).suffix) and not opened.startswith(_SYSTEM):
                 return None
-            if self._roots is not None and not opened.startswith(tuple(self._roots)):
+            if self._roots is not None and not is_named and not opened.startswith(tuple(self._roots)):
                 self._withheld.add(str(path))
                 return None
-            if os.fstat(stream.fileno()).st_size <= _LARGEST_FILE_BYTES:
-                return stream.read(_LARGEST_FILE_BYTES).split(b"\n")
+            status = os.fstat(stream.fileno())
+            if status.st_size <= _LARGEST_FILE_BYTES:
+                lines = stream.read(_LARGEST_FILE_BYTES).split(b"\n")
+                return Source(opened, status.st_mtime, lines if lines[-1] else lines[:-1])
         return None
 
 

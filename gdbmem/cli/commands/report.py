@@ -31,6 +31,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         mine=compile_regex(arguments.mine, "--mine"),
         by_blocks=counts_blocks(arguments.metric),
         embed_source=arguments.embed_source,
+        annotate=arguments.annotate,
     )
     arguments.operands = spool_operands(arguments.operands)
     target = arguments.output
@@ -58,7 +59,7 @@ def _check(arguments: argparse.Namespace, parser: ArgumentParser) -> None:
         parser.error("--open shows a page in a file: name it with -o FILE.html")
     if arguments.picture and not arguments.svg:
         parser.error("--picture needs --svg FILE")
-    if arguments.source and not arguments.embed_source:
+    if arguments.source and not arguments.embed_source and not arguments.annotate:
         raise UsageError("--source has no effect on a page without source lines", hint="add --embed-source")
 
 
