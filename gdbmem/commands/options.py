@@ -126,6 +126,10 @@ how to read files:
 
 """
 
+LINKS = """\
+  --links EDITOR      let places link to the files here: vscode, vscodium, idea, kitty, file, or an address such as
+                      vscode://file{path}:{line}
+"""
 ANNOTATE = """\
   --annotate SOURCE   in place of rows: the source file SOURCE line by line, with the memory allocated there, and that
                       of all paths through a call there

@@ -744,6 +744,7 @@ gdbmem report train.log                     memory pools: chunks, free chunks, a
   --embed-source      include the source lines around each place in the page; everyone who gets the page can read them
   --annotate SOURCE   include the source file SOURCE line by line, with the memory allocated there, and that of all
                       paths through a call there; everyone who gets the page can read it
+{options.LINKS}\
 a single picture, in place of the page:
   --svg FILE          write a picture of the page as SVG
   --picture NAME      the picture whose section title contains NAME (default: the first)
@@ -763,7 +764,7 @@ gdbmem serve ~/runs                         all runs in that folder, including l
         f"""\
   operands [RUN …]    runs, profiles, and folders of runs (default: the current folder)
   --port PORT         port to listen on (default: a free port)
-{options.OPEN}{options.MINE}{options.READING}""",
+{options.OPEN}{options.MINE}{options.LINKS}{options.READING}""",
         port=0,
     ),
     Command(

@@ -41,7 +41,7 @@ from gdbmem.profiles.tree_from_main import Outward, outward
 from gdbmem.series.charts import Picture, svg, zoomable
 from gdbmem.terminal import charting
 from gdbmem.terminal.charting import Swatch, box, element, group, shortened
-from gdbmem.terminal.drawing import SourceLines
+from gdbmem.terminal.drawing import Links, SourceLines
 from gdbmem.text import format_delta, format_size, plural, printable
 
 if TYPE_CHECKING:
@@ -117,6 +117,17 @@ class Keyed(NamedTuple):
         return swatch.format(square, self.text)
 
 
+class Linked(NamedTuple):
+    """A name that opens a place in an editor."""
+
+    text: str
+    address: str
+
+    def __html__(self) -> str:
+        """Return the markup that a template inserts."""
+        return markup('<a href="{}">{}</a>').format(self.address, self.text)
+
+
 Cell = Union[str, Number, Keyed]
 
 
@@ -130,7 +141,7 @@ class PageLine(NamedTuple):
     after: Optional[Number]
     blocks: Optional[Number]
     doubt: Optional[Number]
-    place: str
+    place: Union[str, Linked]
     function: str
     excerpt: Optional[Markup]  # the source around it
     paths: Sequence[
@@ -154,7 +165,7 @@ class Node(NamedTuple):
 class MarginLine(NamedTuple):
     """A line of a source file with its change in the margin; one without a number represents omitted lines."""
 
-    number: str
+    number: Union[str, Linked]
     amount: Optional[Number] = None  # None: it did not run, or its change is unknown
     unknown: str = ""
     sign: str = ""
@@ -320,7 +331,7 @@ def _printable_cell(cell: Cell) -> Cell:
 def diff_section(title: str, diff: Diff, query: Query, *, is_change: bool = True) -> Section:
     """Return the section of *diff*, or of a snapshot as a diff against nothing: answer, picture, lines, call tree."""
     asked = Query(known=query.known, mine=query.mine)
-    sources = SourceLines(query.source_folders, query.source_roots) if query.embed_source else None
+    sources = _Sources.of(query)
     ranking = rank(diff, asked._replace(top=_ROWS, by="line"))
     paths = paths_of_lines(diff, asked, ranking, _PATHS)
     calls = outward(diff, asked, _LEAST)
@@ -334,14 +345,39 @@ def diff_section(title: str, diff: Diff, query: Query, *, is_change: bool = True
         others=_others(ranking, is_change=is_change),
         tree=_tree(calls, is_change=is_change),
         picture=markup(icicle(calls, is_change=is_change)),
-        rules=[printable(one.message) for one in [*own_code_notices(ranking), *source_notices(sources)]],
+        rules=[printable(one.message) for one in [*own_code_notices(ranking), *sources.notices()]],
     )
+
+
+class _Sources(NamedTuple):
+    """The sources of a page: what it shows of them, and links to them."""
+
+    files: SourceLines
+    links: Optional[Links]
+    embeds: bool  # their lines are in the page
+
+    @classmethod
+    def of(cls, query: Query) -> _Sources:
+        links = None if query.links is None else Links.read(query.links, "--links")
+        return cls(SourceLines(query.source_folders, query.source_roots), links, query.embed_source)
+
+    def place(self, text: str, frame: Frame) -> Union[str, Linked]:
+        """Return *text* with a link to *frame*, if links are wanted and its file was found."""
+        address = self.files.link(self.links, frame.file, frame.line)
+        return Linked(text, address) if address else text
+
+    def excerpt(self, frame: Optional[Frame]) -> Optional[Markup]:
+        return None if frame is None or not self.embeds else self.files.excerpt(frame.file, frame.line)
+
+    def notices(self) -> list[Notice]:
+        return source_notices(self.files if self.embeds else None)
 
 
 def annotated_section(diff: Diff, query: Query, *, is_change: bool = True) -> Section:
     """Return the section of the source file ``query.annotate``: its lines, with their memory in the margin."""
     found = annotate(diff, query, query.annotate or "")
-    sources = SourceLines(query.source_folders, query.source_roots)
+    all_sources = _Sources.of(query)
+    sources = all_sources.files
     said = source_doubts(found, sources, query.annotate or "", diff)
     by_line = {one.line: one for one in found.lines}
     margin, before = [], 0
@@ -349,7 +385,8 @@ def annotated_section(diff: Diff, query: Query, *, is_change: bool = True) -> Se
         if before and number > before + 1:
             margin.append(MarginLine(""))
         texts = sources.marked_up(found.file, number, number)
-        margin.append(_margin_line(str(number), by_line.get(number), texts[0] if texts else None, is_change))
+        name = all_sources.place(str(number), Frame(file=found.file, line=number))
+        margin.append(_margin_line(name, by_line.get(number), texts[0] if texts else None, is_change))
         before = number
     if None in by_line:
         margin.append(_margin_line("?", by_line[None], None, is_change))
@@ -367,7 +404,7 @@ def annotated_section(diff: Diff, query: Query, *, is_change: bool = True) -> Se
 
 
 def _margin_line(
-    number: str, one: Optional[AnnotatedLine], text: Optional[str], is_change: bool
+    number: Union[str, Linked], one: Optional[AnnotatedLine], text: Optional[str], is_change: bool
 ) -> MarginLine:
     if one is None:
         return MarginLine(number, text=text)
@@ -419,7 +456,7 @@ def course_section(picture: Picture) -> Section:
 def _lines(
     ranking: Ranking,
     paths: Sequence[tuple[Sequence[Row], Amount]],
-    sources: Optional[SourceLines],
+    sources: _Sources,
     *,
     is_change: bool,
 ) -> list[PageLine]:
@@ -438,7 +475,7 @@ def _line(
     paths: tuple[Sequence[Row], Amount],
     largest: int,
     places: Places,
-    sources: Optional[SourceLines],
+    sources: _Sources,
     *,
     is_change: bool,
 ) -> PageLine:
@@ -456,9 +493,9 @@ def _line(
         doubt=Number(f"± {format_size(amount.uncertain_bytes)}", amount.uncertain_bytes)
         if amount.uncertain_bytes
         else None,
-        place=unlisted_site(row) if site is None else places.place(site),
+        place=unlisted_site(row) if site is None else sources.place(places.place(site), site),
         function="" if site is None or has_place_only(site) else function_name(site, room=_NAME_WIDTH),
-        excerpt=None if site is None or sources is None else sources.excerpt(site.file, site.line),
+        excerpt=sources.excerpt(site),
         paths=[(_size(path.amount.delta_bytes, is_change=is_change), _frames(path)) for path in paths[0]],
         more=(f"and {paths[1].paths:,} more", _size(paths[1].delta_bytes, is_change=is_change))
         if paths[1].paths

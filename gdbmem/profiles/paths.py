@@ -245,6 +245,7 @@ class Query(NamedTuple):
     source_folders: Sequence[str] = ()  # folders to search for sources whose folder is not in the profile
     source_roots: Optional[Sequence[str]] = None  # folders below which sources may be read; None: anywhere
     annotate: Optional[str] = None  # in the place of rows: the lines of this source file, in its order
+    links: Optional[str] = None  # of a page: the editor to which places link, or the form of the links
     embed_source: bool = False  # a page contains the source lines around named places, and a notice of that
 
     @property

@@ -276,6 +276,8 @@ class Drawing:
         place = self.places.place(frame)
         if has_place_only(frame):
             return drawing.Text(place, style)
+        address = self.layout.sources.link(self.layout.console.links, frame.file, frame.line)
+        style = f"{style} {drawing.LINK}{address}" if address else style
         room = max(self.room - indent - len(place) - _GAP, 8)
         name = function_name(frame, room=room, ellipsis=self.glyphs.ellipsis)
         first, second = (place, name) if frame.file is not None else (name, place)
@@ -356,7 +358,9 @@ class Drawing:
         for frame in row.frames:
             is_site = frame is row.site
             margin = f"{self.glyphs.caller} " if lines else ""
-            place = (full_place(frame), "bold" if is_site else "")
+            address = self.layout.sources.link(self.layout.console.links, frame.file, frame.line)
+            link = f" {drawing.LINK}{address}" if address else ""
+            place = (full_place(frame), f"bold{link}" if is_site else link)
             lines.append(drawing.Text.assemble((margin, "dim"), place, " " * _GAP, full_function(frame)))
             if is_site:
                 lines += self._source(row)
@@ -631,11 +635,15 @@ def lines_around(places: Iterable[Optional[int]], source: Optional[drawing.Sourc
 
 def _source_line(file: str, number: int, sources: SourceLines, console: Console) -> drawing.Text:
     text = sources.indented_line(file, number)
-    margin = f"{number:>5} {glyphs_for(console).bar} "
+    address = sources.link(console.links, file, number)
+    margin = drawing.Text.assemble(
+        (f"{number:>5}", f"dim {drawing.LINK}{address}" if address else "dim"),
+        (f" {glyphs_for(console).bar} ", "dim"),
+    )
     if text is None:
-        return drawing.Text(margin.rstrip(), "dim", no_wrap=True)
+        return margin
     shown = sources.highlighted(file, text) if console.has_colors and text else drawing.Text(text)
-    return drawing.Text.assemble((margin, "dim"), shown)
+    return drawing.Text.assemble(margin, shown)
 
 
 def _amounts_beside(found: Annotation, known_from: str) -> list[tuple[Amount, str]]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, ClassVar, NamedTuple, Optional, Protocol, TextIO, Union
 
 from gdbmem.errors import InputError, Notice, UsageError
-from gdbmem.terminal.drawing import ELLIPSIS, Text
+from gdbmem.terminal.drawing import ELLIPSIS, Links, Text
 from gdbmem.text import format_duration, printable
 
 if TYPE_CHECKING:
@@ -99,6 +99,7 @@ class Working:
 
 
 _WIDTH_OF_A_PIPE = 100
+_LINKS = "GDBMEM_LINKS"
 _HEIGHT_OF_A_PIPE = 25
 _NARROWEST = 40
 
@@ -143,6 +144,7 @@ class Console:
         self.file, self.width, self.height = file, width, height
         self.is_terminal, self.has_colors = is_terminal, has_colors
         self.encoding = getattr(file, "encoding", None) or "utf-8"
+        self.links: Optional[Links] = None  # to places in source files
 
     def print(
         self, what: Union[str, Text, TextBlock] = "", style: str = "", *, soft_wrap: bool = False
@@ -167,18 +169,21 @@ class Console:
 def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optional[bool] = None) -> Console:
     """Return a console that writes to *stream*; None values are determined from the stream and the environment.
 
-    Colour needs a terminal, and no NO_COLOR. A pipe is 100 columns wide unless COLUMNS is set.
+    Colour needs a terminal, and no NO_COLOR; links also $GDBMEM_LINKS. A pipe has 100 columns unless COLUMNS is set.
     """
     is_terminal = _is_terminal(stream)
     if color is None:
         color = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    return Console(
+    console = Console(
         stream,
         width=max(width or _width_of(stream), _NARROWEST),
         height=_height_of(stream) if is_terminal else _HEIGHT_OF_A_PIPE,
         is_terminal=is_terminal or color,
         has_colors=color,
     )
+    if color and os.environ.get(_LINKS):
+        console.links = Links.read(os.environ[_LINKS], f"${_LINKS}")
+    return console
 
 
 def glyphs_for(console: Console) -> Glyphs:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 
-from gdbmem.errors import Notice
+from gdbmem.errors import InputError, Notice
 from gdbmem.files import open_regular
 from gdbmem.text import plural, printable
 
@@ -47,8 +47,11 @@ def _cells_of_letter(letter: str) -> int:
     return 0 if unicodedata.category(letter) in ("Mn", "Me") else 1
 
 
+LINK = "link="
+
+
 class Text:
-    """A string of styled parts: `bold`, `dim`, `red`, `bold red`, …; *style* applies to all."""
+    """A string of styled parts: `bold`, `dim`, `red`, `bold red`, `link=ADDRESS`, …; *style* applies to all."""
 
     def __init__(self, text: str = "", style: str = "", *, no_wrap: bool = False, overflow: str = "") -> None:
         self.style, self.no_wrap, self.overflow = style, no_wrap, overflow
@@ -153,8 +156,13 @@ class Text:
         """Return the text with the escape sequences of its styles."""
         pieces = []
         for text, style in self.styled():
-            codes = ";".join([_CODES[word] for word in style.split()])
-            pieces.append(f"\x1b[{codes}m{text}\x1b[0m" if codes and text else text)
+            codes = ";".join([_CODES[word] for word in style.split() if word in _CODES])
+            piece = f"\x1b[{codes}m{text}\x1b[0m" if codes and text else text
+            address = next((word[len(LINK) :] for word in style.split() if word.startswith(LINK)), "")
+            # OSC 8, as terminals take hyperlinks; an address has no character that could end it.
+            pieces.append(
+                f"\x1b]8;;{address}\x1b\\{piece}\x1b]8;;\x1b\\" if address and text.strip() else piece
+            )
         return "".join(pieces)
 
     def __len__(self) -> int:
@@ -298,6 +306,53 @@ def sparkline(course: Sequence[int], levels: str) -> str:
     return "".join(levels[1 + round((value - low) * (len(levels) - 2) / height)] for value in course)
 
 
+# Links that open a place of a source file in the user's editor.
+
+
+_EDITORS = {
+    "vscode": "vscode://file{path}:{line}",
+    "vscodium": "vscodium://file{path}:{line}",
+    "idea": "idea://open?file={path}&line={line}",
+    "kitty": "file://{host}{path}#{line}",
+    "file": "file://{host}{path}",
+}
+_TEMPLATE = re.compile(
+    r"([a-z][a-z0-9+.-]*):(?:[!#-;=?-_a-z~]|\{(?:path|line|host)\})*"
+)  # as a URL is written
+_RUN_BY_BROWSERS = ("javascript", "data", "vbscript")
+
+
+class Links(NamedTuple):
+    """Makes the addresses by which an editor opens files."""
+
+    template: str
+
+    @classmethod
+    def read(cls, text: str, origin: str) -> Optional[Links]:
+        """Return the links of *text*: an editor's name, or an address with {path} and {line}; None: none are wanted.
+
+        *origin* is what gave it. Raises InputError.
+        """
+        if text in ("", "none"):
+            return None
+        template = _EDITORS.get(text, text)
+        match = _TEMPLATE.fullmatch(template)
+        if match is None or "{path}" not in template or match[1] in _RUN_BY_BROWSERS:
+            raise InputError(
+                f"{origin} '{printable(text)}' is no address that opens a file",
+                slug="bad-links",
+                hint=f"{', '.join(_EDITORS)}, none, or as in {_EDITORS['vscode']}",
+            )
+        return cls(template)
+
+    def address(self, path: str, line: Optional[int]) -> str:
+        """Return the address of a line of the file *path*, with every character escaped that could end or change it."""
+        from urllib.parse import quote  # only where links are wanted
+
+        parts = {"path": quote(os.fsencode(path)), "line": str(line or 1), "host": quote(os.uname().nodename)}
+        return re.sub(r"\{(path|line|host)\}", lambda match: parts[match[1]], self.template)
+
+
 # The source line of a frame, found, read safely, and highlighted.
 #
 # A profile may be untrusted, and name any file: only files with suffixes of sources are read, and if roots are
@@ -378,6 +433,11 @@ class SourceLines:
         if file not in self._files:
             self._files[file] = self._read(file)
         return self._files[file]
+
+    def link(self, links: Optional[Links], file: Optional[str], line: Optional[int]) -> str:
+        """Return the address of a place, for a file that was found and may be shown; "" for others."""
+        source = self.source(file) if links is not None and file is not None else None
+        return links.address(source.path, line) if links is not None and source is not None else ""
 
     def use(self, file: str, path: str) -> None:
         """Take *path*, which the user has named, for *file*, if it is a source that can be read, wherever it is."""

@@ -32,6 +32,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         by_blocks=counts_blocks(arguments.metric),
         embed_source=arguments.embed_source,
         annotate=arguments.annotate,
+        links=arguments.links,
     )
     arguments.operands = spool_operands(arguments.operands)
     target = arguments.output

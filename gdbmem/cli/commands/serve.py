@@ -38,7 +38,10 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         if not _holds_runs(operand):
             find_operand(operand)
     query = Query(
-        source_roots=source_roots(), mine=compile_regex(arguments.mine, "--mine"), embed_source=True
+        source_roots=source_roots(),
+        mine=compile_regex(arguments.mine, "--mine"),
+        embed_source=True,
+        links=arguments.links,
     )
     options = read_options_from(arguments)
 
