@@ -13,7 +13,7 @@ NODE_TESTS = sorted((Path(__file__).parent / "web").glob("*.test.mjs"))
 TSC = Path(__file__).parents[2] / ".cache/typescript/package/bin/tsc"
 
 
-def _node_version() -> int:
+def node_version() -> int:
     node = shutil.which("node")
     if node is None:
         return 0
@@ -22,7 +22,7 @@ def _node_version() -> int:
 
 
 def test_what_a_page_computes_is_right() -> None:
-    if _node_version() < 18:
+    if node_version() < 18:
         pytest.skip("node 18, whose test runner runs these, is not here")
     done = subprocess.run(
         ["node", "--test", *map(str, NODE_TESTS)], capture_output=True, text=True, timeout=100
@@ -31,7 +31,7 @@ def test_what_a_page_computes_is_right() -> None:
 
 
 def test_the_scripts_types_fit() -> None:
-    if not TSC.exists() or _node_version() < 18:
+    if not TSC.exists() or node_version() < 18:
         pytest.skip("TypeScript, which scripts/setup unpacks where npm is, is not here")
     done = subprocess.run(["node", str(TSC), "-p", str(WEB)], capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stdout
