@@ -165,10 +165,42 @@ def verdict_of(
     outcome: Outcome,
     known: Sequence[re.Pattern[str]],
 ) -> ExpectationVerdict:
-    """Judge *expectation*, less the *known* paths.
+    """Judge *expectation*, less the *known* paths; the text names the results that were compared.
 
     An expectation that fails counts even if the program ended early; one that held until then could not be judged.
     """
+    verdict = _judged(expectation, diffs, kept, outcome, known)
+    judgement = verdict.judgement
+    before, after = expectation.before, expectation.after
+    first, last = (_recorded_as(name, expectation.metric, outcome) for name in (before, after))
+    # Whoever writes BEFORE may mean its first result: growth until its last one is not judged.
+    which = (
+        f" (the last of {split_name(first)[1]:,})"
+        if split_name(before)[1] is None and first != before
+        else ""
+    )
+    told = judgement.text.replace(
+        f"from {printable(before)} to {printable(after)}",
+        f"from {printable(first)}{which} to {printable(last)}",
+        1,
+    )
+    return verdict._replace(judgement=judgement._replace(text=told))
+
+
+def _recorded_as(name: str, metric: str, outcome: Outcome) -> str:
+    """Return the name with a number of the result that *name* means, if its point recorded several."""
+    point = next((one for one in outcome.points if one.name == name), None)
+    recorded = point.recorded(_kind_of(metric)) if point is not None else []
+    return recorded[-1] if len(recorded) > 1 else name
+
+
+def _judged(
+    expectation: Expectation,
+    diffs: Diffs,
+    kept: KeptPairs,
+    outcome: Outcome,
+    known: Sequence[re.Pattern[str]],
+) -> ExpectationVerdict:
     if outcome.interrupted is not None:
         return unjudged(expectation, Unseen("interrupted", interruption(outcome.interrupted)))
     names = (expectation.before, expectation.after)

@@ -150,6 +150,17 @@ def test_a_snapshot_compared_with_itself_is_no_leak_test(tmp_path: Path) -> None
     assert verdict.text.endswith("'m#1' and 'm' are the same snapshot: 'm.c:7' was hit 1 time")
 
 
+def test_a_verdict_names_the_snapshots_that_were_compared_and_a_last_one_that_may_be_meant_as_the_first(
+    tmp_path: Path,
+) -> None:
+    outcome = played(tmp_path, "a", "m", "a", "m", "m")
+    assert judged(outcome).text.startswith("heap from a#2 (the last of 2) to m#3: ")
+    expectation = Expectation("a#1", "m", Position(9, 5), at_most=0)
+    verdict = verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
+    assert verdict.text.startswith("heap from a#1 to m#3: ")
+    assert verdict.judgement.name == "heap from a#1 to m", "a service knows it again by its name"
+
+
 def test_snapshots_in_the_wrong_order_are_not_judged(tmp_path: Path) -> None:
     verdict = judged(played(tmp_path, "m", "a"))
     assert verdict.met is None
