@@ -1,10 +1,10 @@
-"""Typing what the how-to pages show, and comparing what comes with what they print.
+"""Typing what the pages of docs show, and comparing what comes with what they print.
 
 A block of a page that begins after a line ``<!-- typed in FOLDER -->`` is typed at a real terminal in a built copy
 of that folder (``.``: of all examples). ``, as 4711`` after the folder: this number of the page stands for the process
 that the block starts in the background; ``, sizes vary``: sizes and counts may differ; ``, after `COMMAND` ``: this is
-typed before, and not shown. A line `…` stands for any lines. Process numbers, addresses, times and the columns of
-tables may always differ.
+typed before, and not shown; ``, without output``: each command has to end with status 0. A line `…` stands for any
+lines, a `…` at a line's end for its rest. Process numbers, addresses, times and the columns of tables may differ.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from pathlib import Path
 import pexpect
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ROOT / "docs" / "how-to"
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _BLOCK = re.compile(
     r"<!-- typed in (?P<folder>[\w./-]+)(?:, as (?P<pid>\d+))?(?P<vary>, sizes vary)?"
-    r"(?:, after `(?P<before>[^`]+)`)? -->\n"
+    r"(?P<silent>, without output)?(?:, after `(?P<before>[^`]+)`)? -->\n"
     r"```(?:console|text)\n(?P<text>.*?)^```$",
     re.DOTALL | re.MULTILINE,
 )
@@ -37,15 +37,21 @@ _ELIDED = "…"
 _SECONDS = 120.0
 # What differs from run to run, and what stands for it in a comparison.
 _VARYING = (
-    (re.compile(r"0x[0-9a-f]{5,}"), "ADDRESS"),
+    (re.compile(r"0x[0-9a-fA-F]{5,}"), "ADDRESS"),
+    (
+        re.compile(r"overhead (grew|shrank) by \S+ \w+|.* allocator overhead, outside the heap$", re.M),
+        "OVERHEAD",
+    ),
     (re.compile(r"(massif|valgrind)\.1\.\d+"), r"\1.1.PID"),
     (re.compile(r"gdbmem\.(\w+)\.\d+"), r"gdbmem.\1.PID"),
-    (re.compile(r"\b\d+(\.\d+)? (ms|s)\b"), "TIME"),
+    (re.compile(r"(?:\b\d+ min )?\b\d+(\.\d+)? (ms|s)\b"), "TIME"),
+    (re.compile(r"\b\d[\d,]* a second"), "RATE"),
+    (re.compile(r"^\[New Thread \d+\]\n", re.MULTILINE), ""),
     (re.compile(r"[ \t]+"), " "),
 )
 _SIZES = (
-    (re.compile(r"[+-]?\b\d+(\.\d+)? ?([KMG]i)?B\b"), "SIZE"),
-    (re.compile(r"\b\d+(\.\d+)?( ?%)?"), "NUMBER"),
+    (re.compile(r"[+-]?\b\d[\d,]*(\.\d+)? ?([KMG]i)?B\b"), "SIZE"),
+    (re.compile(r"\b\d[\d,]*(\.\d+)?( ?%)?"), "NUMBER"),
 )
 
 
@@ -59,6 +65,7 @@ class Block:
     before: str  # what is typed before it, and not shown; "": nothing
     text: str
     sizes_vary: bool
+    is_silent: bool  # the page shows the commands only
     start: int  # offsets of the text in the page
     end: int
 
@@ -74,7 +81,9 @@ def blocks(page: Path) -> list[Block]:
     found = []
     for m in _BLOCK.finditer(page.read_text()):
         folder, pid, before, text = (m[name] or "" for name in ("folder", "pid", "before", "text"))
-        found.append(Block(page, folder, pid, before, text, bool(m["vary"]), m.start("text"), m.end("text")))
+        found.append(
+            Block(page, folder, pid, before, text, bool(m["vary"]), bool(m["silent"]), *m.span("text"))
+        )
     return found
 
 
@@ -124,6 +133,9 @@ def play(block: Block, terminal: Terminal) -> str:
         said = terminal.type(re.sub(rf"\b{block.pid}\b", pid, command) if pid else command)
         if command.endswith("&"):
             pid, said = _process_started(said), ""
+        if block.is_silent:
+            status = terminal.type("echo $?").strip() if prompt == _SHELL else "0"
+            said = "" if status == "0" else f"{said}status {status}\n"
         transcript.append(f"{line}\n{said}")
     text = "".join(transcript)
     return re.sub(rf"\b{pid}\b", block.pid, text) if pid else text
@@ -138,7 +150,8 @@ def differences(block: Block, came: str, folder: Path) -> list[str]:
     """Return the lines of *block* that did not come, and those that came instead, as a unified diff."""
     varying = [*_VARYING, *_SIZES] if block.sizes_vary else _VARYING
     wanted, got = (_comparable(text, folder, varying) for text in (block.text, came))
-    pattern = "\n".join(".*" if line == _ELIDED else re.escape(line) for line in wanted)
+    pattern = "\n".join(map(re.escape, wanted)).replace(re.escape(f"<{_ELIDED}>"), "<.*>")
+    pattern = re.sub(rf"^{_ELIDED}$|{_ELIDED}$", ".*", pattern, flags=re.MULTILINE)
     if re.fullmatch(pattern, "\n".join(got), re.DOTALL):
         return []
     return list(difflib.unified_diff(wanted, got, block.place, "now", lineterm="", n=1))
@@ -156,10 +169,10 @@ def built_copy(name: str) -> Iterator[Path]:
     """Yield a copy of the folder *name* of the checkout, with its programs built."""
     with tempfile.TemporaryDirectory(prefix="transcripts-") as temporary:
         folder = Path(temporary, "demo")
-        made = [f"examples/{one}" for one in ("decoder", "how-to")] if name == "." else ["."]
-        for one in made:
-            shutil.copytree(ROOT / name / one, folder / one)
-            subprocess.run(["make", "-s", "-C", folder / one], check=True, stdout=subprocess.DEVNULL)
+        inside = Path("examples" if name == "." else ".")
+        shutil.copytree(ROOT / name / inside, folder / inside)
+        for one in ("decoder", "how-to") if name == "." else (".",):
+            subprocess.run(["make", "-s", "-C", folder / inside / one], check=True, stdout=subprocess.DEVNULL)
         yield folder
 
 
@@ -192,13 +205,15 @@ def _write(block: Block, came: str) -> None:
 def main(argv: Sequence[str]) -> int:
     """Check the pages that *argv* names, else all; return 1 if one differs."""
     parser = argparse.ArgumentParser(prog="scripts/transcripts", description=__doc__.partition("\n")[0])
-    parser.add_argument("pages", metavar="PAGE", nargs="*", type=Path, help="default: all of docs/how-to")
+    parser.add_argument(
+        "pages", metavar="PAGE", nargs="*", type=Path, help="default: README.md and all of docs"
+    )
     parser.add_argument(
         "--write", action="store_true", help="put what comes into the pages, then read their diff"
     )
     args = parser.parse_args(argv)
     differ = 0
-    for page in args.pages or sorted(PAGES.glob("*.md")):
+    for page in args.pages or PAGES:
         differ += check(page.resolve(), write=args.write)
     print(
         f"transcripts: {differ or 'no'} block{'s' * (differ != 1)} differ{'s' * (differ == 1)}",
