@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 
 _SLACK_SECONDS = 1  # files that were copied or unpacked together
+_UNIT = re.compile(r"[A-Za-z]*")
 _DIGITS = re.compile(r"([0-9]+)")
 _NOT_COLLATED = re.compile(r"[^0-9A-Za-z]")
 # jemalloc's PREFIX.PID.NUMBER.TYPE.heap, and gperftools' PREFIX_PID.NUMBER.heap of a forked process
@@ -74,11 +75,14 @@ class SeriesOrder(NamedTuple):
 def order_of(names: Sequence[str], moments: Sequence[Optional[SeriesMoment]]) -> SeriesOrder:
     """Return the order of the snapshots *names*: by their *moments*, else by the numbers in *names*.
 
-    Two snapshots keep their order: the numbers in two names may be of two versions.
+    Two snapshots keep their order: the numbers in two names may be of two versions, or of processes. They are denied
+    only if the later one by its number was also written later.
     """
     named = list(range(len(names)))
     own, evidence = _own_order(names, moments)
     is_guess = evidence in (_OF_NAMES, _OF_PROGRAM)  # numbers may be of processes, and begin anew
+    if own is None and len(names) > 2 and _is_of_a_shell(names) and not _are_as_written(names):
+        return SeriesOrder(named, _file_notices(names) or _unknown(names))
     if own is None or own == named or (is_guess and _are_as_written(names)):
         return SeriesOrder(named, _file_notices(names))
     if evidence != _OF_PROGRAM and len(names) > 2 and _is_of_a_shell(names):
@@ -87,13 +91,27 @@ def order_of(names: Sequence[str], moments: Sequence[Optional[SeriesMoment]]) ->
         ]
         text = f"the series is read in the order of {evidence}, {ends[0]}, not as a shell sorts the names, {ends[1]}"
         return SeriesOrder(own, [Notice("series-ordered", text), *_file_notices([names[at] for at in own])])
-    return SeriesOrder(named, [_denied(names, own, evidence)] if len(names) > 2 or not is_guess else ())
+    both_deny = evidence == _OF_NAMES and _are_as_written([names[at] for at in own])
+    is_denied = len(names) > 2 or not is_guess or both_deny
+    return SeriesOrder(named, [_denied(names, own, evidence)] if is_denied else ())
 
 
 def _denied(names: Sequence[str], own: Sequence[int], evidence: str) -> Notice:
     at = next(at for at in range(1, len(own)) if own.index(at - 1) > own.index(at))
     text = f"{printable(names[at - 1])} stands before {printable(names[at])}, but is later by {evidence}"
     return Notice("out-of-order", f"{text}: name the oldest first")
+
+
+def _unknown(names: Sequence[str]) -> list[Notice]:
+    """Return a notice if *names* are not in the order of their numbers, which other texts follow: 10h, 1d, 2h."""
+    keys = [_natural(name) for name in names]
+    at = next((at for at in range(1, len(names)) if keys[at - 1] > keys[at]), None)
+    if at is None:
+        return []
+    text = (
+        f"{printable(names[at - 1])} stands before {printable(names[at])}, as a shell sorts them by letters"
+    )
+    return [Notice("out-of-order", f"{text}, which is not the order of their numbers: name the oldest first")]
 
 
 def _own_order(
@@ -120,8 +138,12 @@ def _natural(name: str) -> tuple[Union[str, int], ...]:
 
 
 def _differ_in_a_number(one: Sequence[Union[str, int]], other: Sequence[Union[str, int]]) -> bool:
+    """Return whether two names differ first in a number, with the same unit behind it: 10h is before 1d."""
     first = next((at for at, (a, b) in enumerate(zip(one, other)) if a != b), None)
-    return first is None or first % 2 == 1
+    if first is None:
+        return True
+    units = [_UNIT.findall(str(parts[first + 1]))[0] for parts in (one, other)] if first % 2 else ["", "none"]
+    return units[0] == units[1]
 
 
 def _is_of_a_shell(names: Sequence[str]) -> bool:

@@ -111,6 +111,22 @@ def test_an_order_that_no_shell_made_is_kept_and_reported(
     assert f"{files[2]} stands before {files[1]}" in said(capsys, *backwards)["out-of-order"]
     assert not ORDERED & said(capsys, *files).keys(), "they are in order"
     assert "out-of-order" not in said(capsys, files[2], files[0]), "two may be of two versions"
+    os.utime(files[2], (2000, 2000))
+    assert "later by the numbers" in said(capsys, files[2], files[0])["out-of-order"], (
+        "it was written later, too"
+    )
+    assert "out-of-order" not in said(capsys, files[0], files[2])
+
+
+@pytest.mark.parametrize("names", [["h.10", "h.8", "h.9", "h.a"], ["after-10h", "after-1d", "after-2h"]])
+def test_numbers_before_other_texts_deny_a_shells_order(
+    names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = dumps(tmp_path, *names)
+    assert "not the order of their numbers" in said(capsys, *files)["out-of-order"]
+    for at, file in enumerate(files):
+        os.utime(file, (1000 + 60 * at,) * 2)
+    assert not ORDERED & said(capsys, *files).keys(), "they were written in this order"
 
 
 def test_files_that_are_named_as_they_were_written_are_in_order_whatever_their_numbers(
