@@ -16,8 +16,8 @@ from gdbmem.model.diff import Diff
 from gdbmem.profiles import ranking
 from gdbmem.profiles.diff import as_difference, as_growth, diff_series
 from gdbmem.profiles.doubts import normalized, scaling_notices, stranger_notices
-from gdbmem.profiles.paths import BLOCKS, Query, counts_blocks
-from gdbmem.profiles.ranking import Amount, Ranking, Row, Uses, uses_from
+from gdbmem.profiles.paths import BLOCKS, Query, counts_blocks, find_wrappers
+from gdbmem.profiles.ranking import Amount, Ranking, Row, RowUses, Uses, uses_from
 from gdbmem.profiles.timeline import outline
 from gdbmem.runs import operand as operands
 from gdbmem.runs.operand import (
@@ -80,6 +80,7 @@ __all__ = [
     "recipe_diffs",
     "series_tool",
     "unit_of",
+    "uses_between",
     "uses_of",
 ]
 
@@ -323,6 +324,23 @@ def export(what: Union[Diff, Snapshot, Loaded], to: str) -> bytes:
     return encode(what, to, is_change=True)
 
 
+def uses_between(sides: Sequence[Loaded], diff: Diff, query: Query) -> tuple[RowUses, list[Notice]]:
+    """Return how the blocks of the rows of *diff* were used on its two *sides*, and notices on what was left out.
+
+    Empty, if one of them does not say.
+    """
+    if not sides:
+        return RowUses(), []
+    first, last = sides[0].used, sides[-1].used
+    if first is None or last is None:
+        return RowUses(), []
+    if query.wrappers is None:  # as they are found in both sides together
+        query = query._replace(wrappers=frozenset(find_wrappers(diff)))
+    found = RowUses(uses_of(last, query), uses_of(first, query))
+    return found, [one for side in (first, last) for one in side.notices if one.slug == _LEFT_OUT]
+
+
+_LEFT_OUT = "uses-left-out"
 _MOST_USES = 5_000  # paths: they are ranked four times more
 
 
@@ -334,7 +352,7 @@ def uses_of(profile: Profile, query: Query) -> Uses:
     if count > _MOST_USES:
         name = printable(profile.source)
         text = f"{name} has {count:,} call paths: how the blocks of each row were used is not listed"
-        profile.add_notices([Notice("uses-left-out", text)])
+        profile.add_notices([Notice(_LEFT_OUT, text)])
         return {}
     diffs = {name: as_growth(load_from_profile(one, None).snapshot) for name, one in profile.uses().items()}
     names = (ALLOCATED, LIFETIMES, READ, WRITTEN)

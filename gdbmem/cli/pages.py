@@ -26,8 +26,11 @@ from gdbmem.api.profiles import (
     open_profile,
     outline,
     read_record,
+    read_snapshots,
     recipe_diffs,
     series_tool,
+    uses_between,
+    uses_of,
 )
 from gdbmem.api.runs import kept_records, kind_of
 from gdbmem.cli.start import unwind_when_ended
@@ -55,6 +58,7 @@ from gdbmem.page.page import (
 from gdbmem.page.pictures import COUNT
 from gdbmem.page.pools_page import CORE, kind_of_file
 from gdbmem.profiles.paths import Query
+from gdbmem.profiles.ranking import RowUses
 from gdbmem.profiles.timeline import course_sentence, peak_sentence
 from gdbmem.series.charts import Curve, Picture
 from gdbmem.terminal.console import open_output, say
@@ -102,15 +106,17 @@ def _is_series(place: Union[Path, Run], selector: Optional[str]) -> bool:
 
 
 def _page_of_difference(operands: Sequence[str], query: Query, options: ReadOptions) -> Page:
-    found = diff(*operands, options=options)
+    sides = read_snapshots(operands, options) if len(operands) == 2 else ()
+    found = diff(*(sides or operands), options=options)
+    uses, said = uses_between(sides, found, query._replace(by="line"))
     names = [found.before_side.name, found.after_side.name]
     page = Page(title=printable(" → ".join(names)), subtitle=printable("  ".join(operands)))
     page.facts = facts_of_diff(found)
-    page.sections.append(diff_section(f"from {names[0]} to {names[1]}", found, query))
+    page.sections.append(diff_section(f"from {names[0]} to {names[1]}", found, query, uses=uses))
     page.sections += [annotated_section(found, query)] if query.annotate else []
     moments = range(1, len(operands) + 1) if len(operands) > 2 else ()
     page.explored = explored(found, query, times=moments, time_unit=COUNT)
-    _add_notices(page, found.notices)
+    _add_notices(page, [*found.notices, *said])
     return page
 
 
@@ -140,10 +146,11 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
     if selector is not None or profile.peak_tree_index is not None:
         loaded = load_from_profile(profile, selector or "peak")
         page.facts = facts_of_profile(profile, loaded.snapshot.tree)
+        uses = RowUses(uses_of(profile, query._replace(by="line")))
         growth, name, of_loaded = as_growth(loaded.snapshot), loaded.snapshot.name, loaded.notices
         whole = profile if selector is None and len(profile.snapshots) > 1 else None
         del profile, loaded  # 30 MB of a large file
-        page.sections.append(diff_section(name, growth, query, is_change=False))
+        page.sections.append(diff_section(name, growth, query, is_change=False, uses=uses))
         page.sections += [annotated_section(growth, query, is_change=False)] if query.annotate else []
         page.explored = _explored_file(whole, growth, query) if whole is not None else None
         said = [*of_loaded, *(said if whole is None else whole.notices)]

@@ -35,7 +35,16 @@ from gdbmem.profiles.own_code import (
     unlisted_site,
 )
 from gdbmem.profiles.paths import Query
-from gdbmem.profiles.ranking import Amount, AnnotatedLine, Ranking, Row, annotate, paths_of_lines, rank
+from gdbmem.profiles.ranking import (
+    Amount,
+    AnnotatedLine,
+    Ranking,
+    Row,
+    RowUses,
+    annotate,
+    paths_of_lines,
+    rank,
+)
 from gdbmem.profiles.text import lines_around, own_code_notices, source_doubts
 from gdbmem.profiles.tree_from_main import Outward, outward
 from gdbmem.series.charts import Picture, svg, zoomable
@@ -150,6 +159,7 @@ class PageLine(NamedTuple):
     more: Optional[tuple[str, Number]]  # the number of the others, and their sum
     trend: str = ""  # of a series: a word
     spark: Optional[Markup] = None  # of a series: its history
+    uses: Sequence[str] = ()  # how its blocks were used
 
 
 class Node(NamedTuple):
@@ -328,7 +338,14 @@ def _printable_cell(cell: Cell) -> Cell:
     return printable(cell) if isinstance(cell, str) else cell
 
 
-def diff_section(title: str, diff: Diff, query: Query, *, is_change: bool = True) -> Section:
+def diff_section(
+    title: str,
+    diff: Diff,
+    query: Query,
+    *,
+    is_change: bool = True,
+    uses: RowUses = RowUses(),  # noqa: B008
+) -> Section:
     """Return the section of *diff*, or of a snapshot as a diff against nothing: answer, picture, lines, call tree."""
     asked = Query(known=query.known, mine=query.mine)
     sources = _Sources.of(query)
@@ -336,11 +353,12 @@ def diff_section(title: str, diff: Diff, query: Query, *, is_change: bool = True
     paths = paths_of_lines(diff, asked, ranking, _PATHS)
     calls = outward(diff, asked, _LEAST)
     sentence = answer_diff(diff, query) if is_change else answer_snapshot(diff, query, moment=title)
+    lines = _lines(ranking, paths, sources, is_change=is_change, uses=uses)
     return Section(
         title=printable(title),
         sentence=sentence,
         value=ranking.total.delta_bytes,
-        lines=_lines(ranking, paths, sources, is_change=is_change),
+        lines=lines,
         is_change=is_change,
         others=_others(ranking, is_change=is_change),
         tree=_tree(calls, is_change=is_change),
@@ -459,6 +477,7 @@ def _lines(
     sources: _Sources,
     *,
     is_change: bool,
+    uses: RowUses,
 ) -> list[PageLine]:
     rows = [
         (row, of_row)
@@ -467,7 +486,13 @@ def _lines(
     ]
     largest = max((abs(row.amount.delta_bytes) for row, _ in rows), default=0) or 1
     places = Places([frame for row, _ in rows for frame in (row.site, *row.frames)])
-    return [_line(row, of_row, largest, places, sources, is_change=is_change) for row, of_row in rows]
+    by_line = Query(by="line")
+    return [
+        _line(row, of_row, largest, places, sources, is_change=is_change)._replace(
+            uses=uses.sentences(row, by_line)
+        )
+        for row, of_row in rows
+    ]
 
 
 def _line(

@@ -14,18 +14,24 @@ from gdbmem.model.judgement import Judgement
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.headline import answer_diff, answer_snapshot
 from gdbmem.profiles.paths import Query
-from gdbmem.profiles.ranking import Amount, Ranking, Row, Uses, annotate, rank, row_key
+from gdbmem.profiles.ranking import Amount, Ranking, Row, RowUses, Uses, annotate, rank, row_key
 from gdbmem.profiles.text import applied_rules, applied_wrappers, source_doubts, unused_known
 from gdbmem.profiles.timeline import course_of
 from gdbmem.terminal.document import Document, head, judgement_object, to_json
 from gdbmem.terminal.drawing import SourceLines
 from gdbmem.text import printable
 
+_UNKNOWN = RowUses()
+
 # The rows of a ranking in JSON reports. Sizes are bytes; an unknown value is null, never 0.
 
 
 def rows(
-    ranking: Ranking, *, is_change: bool = False, uses: Optional[Uses] = None, query: Optional[Query] = None
+    ranking: Ranking,
+    *,
+    is_change: bool = False,
+    uses: RowUses = _UNKNOWN,
+    query: Optional[Query] = None,
 ) -> Document:
     """Return the rows of *ranking* and the amounts outside of them; together they are the total.
 
@@ -56,9 +62,10 @@ def _row(row: Row, *, is_change: bool) -> Document:
     }
 
 
-def _use(row: Row, uses: Optional[Uses], query: Query) -> Document:
-    use = uses.get(row_key(row, query)) if uses else None
-    return {} if use is None else {"use": as_json(use)}
+def _use(row: Row, uses: RowUses, query: Query) -> Document:
+    key = row_key(row, query)
+    sides = {"use": uses.after.get(key), "use_before": (uses.before or {}).get(key)}
+    return {name: as_json(use) for name, use in sides.items() if use is not None}
 
 
 def _became(amount: Amount) -> Document:
@@ -142,7 +149,7 @@ def _sites(snapshot: Snapshot, query: Query, uses: Optional[Uses]) -> Document:
         "index": snapshot.totals.index,
         "by": query.by,
         "total_bytes": growth.after[0],
-        **rows(ranking, uses=uses, query=query),
+        **rows(ranking, uses=RowUses(uses or {}), query=query),
     }
 
 
@@ -157,12 +164,13 @@ def diff_json(
     is_change: bool = True,
     held: Sequence[Holding] = (),
     judgement: Optional[Judgement] = None,
+    uses: RowUses = _UNKNOWN,
 ) -> str:
     """Return the text of diff_document(); not *is_change*: *diff* is one snapshot, against nothing.
 
-    *held* are the containers that hold what grew; *judgement* is that of --fail-on.
+    *held* are the containers that hold what grew; *judgement* is that of --fail-on; *uses* say how blocks were used.
     """
-    document = diff_document(diff, query, notices=notices)
+    document = diff_document(diff, query, notices=notices, uses=uses)
     if judgement is not None:
         document["judgement"] = judgement_object(judgement)
     if held:
@@ -174,21 +182,27 @@ def diff_json(
     return to_json(document)
 
 
-def diff_document(diff: Diff, query: Query, *, notices: Iterable[Notice] = ()) -> Document:
+def diff_document(
+    diff: Diff, query: Query, *, notices: Iterable[Notice] = (), uses: RowUses = _UNKNOWN
+) -> Document:
     """Return *diff* as ``kind=diff`` or ``kind=trend``: every path, unless *query* has --top or --min.
 
     ``paths`` plus ``rest``, ``unmatched`` and ``known`` add up to ``delta_bytes``.
     """
     said = [*unused_known(diff, query), *notices, *diff.notices]
     if diff.course:
-        return {**head("trend", said), **_change(diff, query), "snapshots": [_side(s) for s in diff.sides]}
+        return {
+            **head("trend", said),
+            **_change(diff, query, uses),
+            "snapshots": [_side(s) for s in diff.sides],
+        }
     sides = {"before": _side(diff.before_side), "after": _side(diff.after_side)}
     if diff.is_relative:
         sides = {name: {**side, "total_bytes": None} for name, side in sides.items()}
-    return {**head("diff", said), **sides, "stretch": _stretch(diff.covered), **_change(diff, query)}
+    return {**head("diff", said), **sides, "stretch": _stretch(diff.covered), **_change(diff, query, uses)}
 
 
-def _change(diff: Diff, query: Query) -> Document:
+def _change(diff: Diff, query: Query, uses: RowUses) -> Document:
     listed = query._replace(unchanged=True, all_frames=query.all_frames or query.by == "path")
     ranking = rank(diff, listed)
     return {
@@ -198,7 +212,7 @@ def _change(diff: Diff, query: Query) -> Document:
         "delta_blocks": ranking.total.delta_blocks,
         "outside_heap": [{**as_json(one), **as_json(one, "delta_bytes")} for one in diff.outside],
         "by": query.by,
-        **rows(ranking, is_change=True),
+        **rows(ranking, is_change=True, uses=uses, query=listed),
         **_annotated(diff, query),
     }
 

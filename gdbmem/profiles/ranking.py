@@ -658,6 +658,28 @@ class BlockUse(NamedTuple):
 Uses = Mapping[object, BlockUse]  # by row_key()
 
 
+class RowUses(NamedTuple):
+    """How the blocks of rows were used; *before*, on the first side of a difference. Empty: it is unknown."""
+
+    after: Uses = {}
+    before: Optional[Uses] = None  # None: these are no rows of a difference
+
+    def sentences(self, row: Row, query: Query) -> list[str]:
+        """Return what is known of *row*, as one sentence a side, or as one of both if they are the same."""
+        key = row_key(row, query)
+        after = self.after.get(key)
+        if self.before is None:
+            return [] if after is None else [after.sentence]
+        before = self.before.get(key)
+        if before == after:
+            return [] if after is None else [f"before and after: {after.sentence}"]
+        return [
+            f"{when}: {one.sentence}"
+            for when, one in (("before", before), ("after", after))
+            if one is not None
+        ]
+
+
 def row_key(row: Row, query: Query) -> object:
     """Return what is the same for the row of one place in rankings by several counts."""
     if query.by == "path":

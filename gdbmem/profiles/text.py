@@ -29,7 +29,7 @@ from gdbmem.profiles.own_code import (
     unlisted_site,
 )
 from gdbmem.profiles.paths import DEFAULT_TOP, Query, matches
-from gdbmem.profiles.ranking import Amount, Annotation, Ranking, Row, Uses, annotate, rank, row_key
+from gdbmem.profiles.ranking import Amount, Annotation, Ranking, Row, RowUses, Uses, annotate, rank
 from gdbmem.profiles.timeline import (
     APPEARED,
     STEADY,
@@ -69,7 +69,7 @@ class RowLayout(NamedTuple):
     sources: SourceLines
     is_change: bool  # deltas with signs and colours; else sizes with shares
     known_from: str = ""  # the file of --known, for its row
-    uses: Uses = {}  # how the blocks of rows were used
+    uses: RowUses = RowUses()  # how the blocks of rows were used
     is_relative: bool = False  # the earlier bytes are unknown
 
     @property
@@ -244,8 +244,7 @@ class Drawing:
             lines = [self.site(row), *self._source(row), *self._library(row)]
             if self.layout.query.by == "path":
                 lines += self._callers(row)
-        use = self.layout.uses.get(row_key(row, self.layout.query)) if self.layout.uses else None
-        lines += [] if use is None else [self.plain(use.sentence, "dim")]
+        lines += [self.plain(text, "dim") for text in self.layout.uses.sentences(row, self.layout.query)]
         return drawing.Text("\n").join(lines)
 
     def site(self, row: Row) -> drawing.Text:
@@ -542,7 +541,9 @@ def print_sites(
     if not ranking.total.after_bytes:
         return
     sources = SourceLines(query.source_folders, query.source_roots)
-    layout = RowLayout(console, query, sources, is_change=False, known_from=known_from, uses=uses or {})
+    layout = RowLayout(
+        console, query, sources, is_change=False, known_from=known_from, uses=RowUses(uses or {})
+    )
     console.print()
     console.print(inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout))
     print_notices([*own_code_notices(ranking), *sources.notices()], console)
@@ -705,10 +706,11 @@ def print_diff(
     notices: Iterable[Notice] = (),
     known_from: str = "",
     held: Sequence[Holding] = (),
+    uses: RowUses = RowUses(),  # noqa: B008  (a constant)
 ) -> None:
     """Print *diff* according to *query* on *console*; *known_from* is the file of the known paths.
 
-    *held* are the containers that hold what grew.
+    *held* are the containers that hold what grew, *uses* say how the blocks of each row were used.
     """
     if query.annotate:
         print_annotated(diff, query, console, known_from=known_from, notices=[*notices, *diff.notices])
@@ -719,7 +721,13 @@ def print_diff(
     grew = any(one.delta_bytes for one in diff.outside)
     if ranking.rows or ranking.rest.paths or ranking.known.paths or ranking.unmatched.paths or grew:
         layout = RowLayout(
-            console, query, sources, is_change=True, known_from=known_from, is_relative=diff.is_relative
+            console,
+            query,
+            sources,
+            is_change=True,
+            known_from=known_from,
+            is_relative=diff.is_relative,
+            uses=uses,
         )
         console.print()
         console.print(inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout))

@@ -227,6 +227,7 @@ class Loaded(NamedTuple):
     notices: Sequence[Notice] = ()
     process: Optional[tuple[str, Optional[int]]] = None  # of a run's: its folder, and the process in it
     moment: Optional[SeriesMoment] = None  # when it was taken, if that is known
+    used: Optional[StackProfile] = None  # what it is of, if that says how blocks were used
 
 
 def same_run_notices(sides: Sequence[Loaded]) -> list[Notice]:
@@ -350,7 +351,8 @@ def _open_record(run: Run, record: SnapshotRecord, reading: OpenOptions) -> _Ope
         source = f"{run.folder.name}:{record.name}"
         snapshot = _snapshot(profile, _last_with_tree(profile), source, record.name)
         moment = SeriesMoment.in_series(str(run.folder), run.snapshots.index(record))
-        return Loaded(snapshot, list(profile.notices), (str(run.folder), record.process), moment)
+        process = (str(run.folder), record.process)
+        return Loaded(snapshot, list(profile.notices), process, moment, _with_uses(profile))
 
     return profile, load
 
@@ -418,7 +420,13 @@ def load_from_profile(profile: Profile, selector: Optional[str]) -> Loaded:
         message += f" {snapshot.totals.index}; another one is {name}:NUMBER"
         said.append(Notice("last-snapshot", message))
     # Making the tree may have added to the profile's notices.
-    return Loaded(snapshot, [*profile.notices, *said], moment=_moment_of(profile, snapshot))
+    notices = [*profile.notices, *said]
+    return Loaded(snapshot, notices, moment=_moment_of(profile, snapshot), used=_with_uses(profile))
+
+
+def _with_uses(profile: Profile) -> Optional[StackProfile]:
+    stacks = _stacks(profile)
+    return stacks if stacks is not None and stacks.uses is not None else None
 
 
 def _moment_of(profile: Profile, snapshot: Snapshot) -> Optional[SeriesMoment]:

@@ -7,7 +7,17 @@ import sys
 from collections.abc import Sequence
 from typing import Optional
 
-from gdbmem.api.profiles import DiffSide, Run, find_operand, read_last_two, read_series, read_stretch
+from gdbmem.api.profiles import (
+    DiffSide,
+    Loaded,
+    Run,
+    find_operand,
+    read_last_two,
+    read_series,
+    read_snapshots,
+    read_stretch,
+    uses_between,
+)
 from gdbmem.api.profiles import diff as diff_of
 from gdbmem.api.runs import containers_holding, is_of_one_run, judge_growth, kept_kind, unseen_between
 from gdbmem.commands.arguments import ArgumentParser, kind_asked, read_options_from
@@ -64,7 +74,7 @@ def _compare_kept(kind: str, arguments: argparse.Namespace, gate: Gate) -> int:
 def _compare_profiles(arguments: argparse.Namespace, query: Query, gate: Gate) -> int:
     with open_output(arguments.output, force=arguments.force) as stream:
         with Working("reading and comparing " + ", ".join(map(str, arguments.operands))):
-            diff = _diff(arguments)
+            diff, sides = _diff(arguments)
         held: Sequence[Holding] = ()
         is_stretch = arguments.begin is not None or arguments.end is not None
         if not arguments.series and not arguments.normalize and not is_stretch:
@@ -75,26 +85,34 @@ def _compare_profiles(arguments: argparse.Namespace, query: Query, gate: Gate) -
             gate.judged.append(Judged(judgement, grown_lines(diff, query), origin))
         if arguments.json:
             asked = None if arguments.fail_on is None else judgement
-            stream.write(diff_json(diff, query, held=held, judgement=asked))
+            whole_paths = query._replace(all_frames=query.all_frames or query.by == "path")
+            uses, said = uses_between(sides, diff, whole_paths)
+            stream.write(diff_json(diff, query, held=held, judgement=asked, uses=uses, notices=said))
         else:
             console = make_console(stream, color=arguments.color)
-            print_diff(diff, query, console, known_from=arguments.known or "", held=held)
+            uses, said = uses_between(sides, diff, query)
+            known = arguments.known or ""
+            print_diff(diff, query, console, known_from=known, held=held, uses=uses, notices=said)
     return _status(judgement)
 
 
-def _diff(arguments: argparse.Namespace) -> Diff:
+def _diff(arguments: argparse.Namespace) -> tuple[Diff, Sequence[Loaded]]:
+    """Return the difference, and the two sides if the blocks of both may be known."""
     operands, options = arguments.operands, read_options_from(arguments)
     sides: Sequence[DiffSide] = operands
     if arguments.series:
         sides = read_series(operands[0], options)
     elif len(operands) == 1 and options.is_stretch:
-        return read_stretch(operands[0], options)
+        return read_stretch(operands[0], options), ()
     elif len(operands) == 1:
         place, selector = find_operand(operands[0])
         if not isinstance(place, Run) or selector is not None:
             raise UsageError("gdbmem diff needs a second snapshot", hint="gdbmem diff A B, or a run alone")
         sides = read_last_two(place, options)
-    return diff_of(*sides, options=options, normalize=arguments.normalize)
+    elif len(operands) == 2:
+        before, after = read_snapshots(operands, options)
+        return diff_of(before, after, options=options, normalize=arguments.normalize), (before, after)
+    return diff_of(*sides, options=options, normalize=arguments.normalize), ()
 
 
 def _judge(diff: Diff, query: Query, arguments: argparse.Namespace) -> Judgement:

@@ -571,3 +571,36 @@ def test_the_headline_names_what_the_rows_are_grouped_by(
     assert f"; most blocks at {row}" in capsys.readouterr().out.splitlines()[0]
     assert main(["diff", *files, files[1], "--by", by]) == 0
     assert f" at {row}" in capsys.readouterr().out.splitlines()[0], "of a series, too"
+
+
+def test_a_difference_and_its_page_say_how_blocks_were_used_before_and_after(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, second = CAPTURES / "dhat.json", tmp_path / "second.json"
+    found = json.loads(first.read_text())
+    for point in found["pps"]:
+        point.update(tl=3 * point["tl"], tb=2 * point["tb"])
+    second.write_text(json.dumps(found))
+    asked = ["diff", str(first), str(second), "--metric", "allocated", "--by", "line"]
+    assert main([*asked, "--json"]) == 0
+    rows = [row for row in json.loads(capsys.readouterr().out)["paths"] if "use" in row]
+    assert rows and all(row["use_before"]["bytes"] * 2 == row["use"]["bytes"] for row in rows)
+    for row in rows:
+        assert row["use"]["mean_lifetime"] == pytest.approx(3 * row["use_before"]["mean_lifetime"])
+        assert row["use"]["bytes"] == row["after_bytes"]
+    assert main(asked) == 0
+    text = capsys.readouterr().out
+    lines = [line.strip() for line in text.splitlines() if "blocks allocated, alive" in line]
+    assert {line.partition(":")[0] for line in lines} == {"before", "after"}
+    page = tmp_path / "page.html"
+    assert main(["report", str(first), str(second), "--metric", "allocated", "-o", str(page)]) == 0
+    assert all(f">{line.split('average')[0]}" in page.read_text() for line in lines)
+    assert main(["report", str(first), "--metric", "allocated", "-o", str(page), "--force"]) == 0
+    assert ">100 blocks allocated, alive" in page.read_text()
+
+
+def test_of_a_file_that_does_not_say_how_blocks_were_used_a_difference_says_nothing(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["diff", str(CAPTURES / "dhat.json"), str(CAPTURES / "xtree.kcg")]) == 0
+    assert "alive" not in capsys.readouterr().out
