@@ -503,7 +503,7 @@ memsnap, memdiff, memlist and membreak also work with other engines:  gdbmem lau
 'help massif-snap' and so on explain each command, with an example.
 """,
     "  topic [help]\n  name [NAME]\n",
-    implementation="overview:OverviewCommand",
+    implementation="command:OverviewCommand",
 )
 GDB_COMMANDS = (OVERVIEW, *_SNAPSHOTS, MEMWATCH, *_MEMWATCH, *_PROCESS)
 

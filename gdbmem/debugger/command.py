@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Optional, Union
 
 import gdb
 
-TYPE_CHECKING = False  # typing itself takes gdb 4 ms to import
+from gdbmem.errors import GdbmemError, internal_error
+from gdbmem.text import printable
+
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator, Sequence
 
     from gdbmem.commands.arguments import ArgumentParser
-    from gdbmem.commands.description import GdbCommand
-
+    from gdbmem.commands.description import GdbCommand, Option
 
 _PACKAGES = ("pygments",)  # `gdbmem install` provides them to gdb's Python
 
@@ -44,8 +48,6 @@ class Command:
 
     def leading_options(self, text: str) -> tuple[list[str], str]:
         """Return the words of the options that *text* begins with, and the rest, as it was typed; some take a value."""
-        import re  # gdb starts sooner
-
         with_value = "|".join(name for one in self.description.options() if one.metavar for name in one.names)
         value = r"(?:\"[^\"]*\"|'[^']*'|\S+)"
         pattern = re.compile(rf"\s*((?:{with_value})(?:=|\s+){value}|--\w[\w-]*|-h)(?=\s|$)")
@@ -71,8 +73,6 @@ class Command:
 
 def implementation_of(description: GdbCommand, name: str) -> Command:
     """Import what runs the described command, and return it under *name*."""
-    import importlib  # gdb starts sooner
-
     module, _, class_name = description.implementation.partition(":")
     found: type[Command] = getattr(importlib.import_module(f"gdbmem.debugger.{module}"), class_name)
     return found(description, name)
@@ -104,8 +104,6 @@ class RegisteredCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has 
 
     def _complete(self, text: str, word: str | None) -> list[str] | int:
         try:
-            from gdbmem.debugger.overview import completions  # not needed at gdb's start
-
             return completions(implementation_of(self._description, self._name), text, word, self._completer)
         except Exception:  # noqa: BLE001  (a host: Tab must not print a traceback)
             return []
@@ -125,8 +123,6 @@ def gdb_errors(name: str) -> Iterator[None]:
     *name* is that of the command inside the `with`.
     """
     from gdbmem.commands.arguments import ParserExit  # gdb starts sooner
-    from gdbmem.errors import GdbmemError, internal_error  # gdb starts sooner
-    from gdbmem.text import printable  # gdb starts sooner
 
     try:
         yield
@@ -151,15 +147,11 @@ def gdb_errors(name: str) -> Iterator[None]:
 
 def say(text: str) -> None:
     """Print *text*, one line, made safe."""
-    from gdbmem.text import printable  # gdb starts sooner
-
     gdb.write(printable(text) + "\n")
 
 
 def warn(text: str, *, slug: str = "") -> None:
     """Print *text* to gdb's stderr, with the name of its paragraph in docs/messages.md if it has one."""
-    from gdbmem.text import printable  # gdb starts sooner
-
     name = f" [{slug}]" if slug else ""
     gdb.write(f"gdbmem: {printable(text)}{name}\n", gdb.STDERR)
 
@@ -174,3 +166,87 @@ def started_interpreter() -> str:
         if word[:1] == "-" and name.lstrip("-")[:1] == "i" and "interpreter".startswith(name.lstrip("-")):
             return value if separator else following
     return ""
+
+
+class OverviewCommand(Command):
+    """Print the overview that `help gdbmem` prints, or the explanation of a message."""
+
+    def run(self, args: argparse.Namespace) -> None:
+        if args.name is None:
+            gdb.execute("help gdbmem")
+            return
+        from gdbmem.terminal.console import explain_message  # gdb starts sooner
+
+        gdb.write(explain_message(args.name))
+
+
+# Completion by Tab of the options and operands of gdbmem's gdb commands, as their descriptions have them.
+
+
+# A gdb command that takes such operands.
+_LIKE = {gdb.COMPLETE_LOCATION: "break", gdb.COMPLETE_EXPRESSION: "print", gdb.COMPLETE_FILENAME: "file"}
+# gdb's completer for the argument of an option, by its placeholder in --help.
+_BY_METAVAR = {
+    "FILE": gdb.COMPLETE_FILENAME,
+    "FOLDER": gdb.COMPLETE_FILENAME,
+    "LOCATION": gdb.COMPLETE_LOCATION,
+    "ADDRESS": gdb.COMPLETE_EXPRESSION,
+}
+
+
+def completions(
+    command: Command, text: str, word: Optional[str], completer: Optional[int]
+) -> Union[list[str], int]:
+    """Return candidates for *word*, the part of the typed *text* after gdb's last word break.
+
+    *completer* is gdb's for the command's operands, which completes them itself if no option precedes them.
+    """
+    *before, typed = text.split(" ")
+    options = command.description.options()
+    if before and (option := _option(options, before[-1])) is not None:
+        known = _arguments(command, option, typed)
+    elif typed.startswith("--") and "=" in typed:
+        name, _, begun = typed.partition("=")
+        option = _option(options, name)
+        known = [f"{name}={one}" for one in _arguments(command, option, begun)] if option is not None else []
+    elif typed.startswith("-"):
+        known = ["--help", *(n for one in options for n in one.names if n.startswith("--"))]
+    elif completer is None:
+        known = _words(command.operands())
+    elif not any(one.startswith("-") for one in before):
+        return completer
+    else:
+        known = _by_gdb(typed, completer)
+    # gdb also breaks words at a dash or a hash, and expects the rest from there.
+    return [
+        one[len(typed) - len(word or "") :] for one in known if one.startswith(typed) and one.isprintable()
+    ]
+
+
+def _option(options: Sequence[Option], name: str) -> Optional[Option]:
+    """Return the option *name* if it takes an argument."""
+    return next((one for one in options if name in one.names and one.metavar), None)
+
+
+def _arguments(command: Command, option: Option, typed: str) -> list[str]:
+    """Return candidates for the argument of *option* that begins with *typed*."""
+    if option.choices:
+        return list(option.choices)
+    names = _words(command.saved_names()) if option.dest == "since" else []
+    completer = _BY_METAVAR.get(option.metavar)
+    return names if completer is None else [*names, *_by_gdb(typed, completer)]
+
+
+def _by_gdb(typed: str, completer: int) -> list[str]:
+    """Return gdb's own completions of *typed*, from a gdb command that takes such operands."""
+    like = _LIKE.get(completer)
+    if like is None:
+        return []
+    lines = str(gdb.execute(f"complete {like} {typed}", to_string=True)).splitlines()
+    found = [line[len(like) + 1 :] for line in lines]
+    return _words(found) if completer == gdb.COMPLETE_FILENAME else found
+
+
+def _words(names: list[str]) -> list[str]:
+    """Return the *names* that consist of one word; others would need quotes."""
+    return [name for name in names if " " not in name]

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any, Optional
+
 import gdb
 
 from gdbmem.commands.in_gdb import LOCKS, SOURCES
 from gdbmem.errors import GdbmemError, InputError
 from gdbmem.text import format_duration, parse_duration
-
-TYPE_CHECKING = False  # typing itself takes gdb 4 ms to import
-
-if TYPE_CHECKING:
-    from typing import Any, Optional
-
 
 _PATIENCE = "5s"
 
