@@ -25,7 +25,7 @@ from gdbmem.commands.description import GdbCommand, Option
 from gdbmem.commands.in_gdb import GDB_COMMANDS
 from gdbmem.debugger.command import gdb_errors, implementation_of, warn
 from gdbmem.debugger.memwatch.commands.auto import auto
-from gdbmem.debugger.memwatch.gauges.account import accounts
+from gdbmem.debugger.memwatch.gauges.gauge import accounts
 from gdbmem.errors import GdbmemError
 from gdbmem.files import JsonObject
 from gdbmem.json_values import as_json

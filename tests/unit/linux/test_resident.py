@@ -8,8 +8,16 @@ import os
 import pytest
 
 from gdbmem.linux.memory.maps import parse_rss
-from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory, Statm, parse_parts, parse_statm
-from gdbmem.linux.memory.statm_accuracy import Exactness, error_pages, fresh_pages
+from gdbmem.linux.memory.resident import (
+    PAGE_BYTES,
+    Exactness,
+    ProcessMemory,
+    Statm,
+    error_pages,
+    fresh_pages,
+    parse_parts,
+    parse_statm,
+)
 from gdbmem.linux.process.threads import Activity, parse_syscall, ran_between
 
 SMAPS = b"""00400000-00452000 r-xp 00000000 08:02 173521      /usr/bin/a [heap] b

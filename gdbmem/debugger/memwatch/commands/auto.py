@@ -12,7 +12,7 @@ from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.commands.showing import print_step
 from gdbmem.debugger.memwatch.driving.stop_recorder import has_commands, recorder, selected_thread
-from gdbmem.debugger.memwatch.gauges.account import accounts
+from gdbmem.debugger.memwatch.gauges.gauge import accounts
 from gdbmem.debugger.program import NATIVE, locking, target_kind
 from gdbmem.debugger.stopping.stops import noticed
 from gdbmem.debugger.terminal import source_file

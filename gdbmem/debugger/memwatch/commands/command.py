@@ -17,11 +17,11 @@ from gdbmem.debugger.memwatch.commands.settings import patience, setting
 from gdbmem.debugger.memwatch.commands.showing import show_steps, source_lines
 from gdbmem.debugger.memwatch.driving.stepping import Orders, Stepper
 from gdbmem.debugger.memwatch.driving.stop_recorder import require_live_thread
-from gdbmem.debugger.memwatch.gauges.account import accounts
+from gdbmem.debugger.memwatch.gauges.gauge import accounts
 from gdbmem.debugger.program import NATIVE, NOTHING, VALGRIND, target_kind
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import GdbmemError, TargetError, UsageError
-from gdbmem.linux.memory.statm_accuracy import known_exactness
+from gdbmem.linux.memory.resident import known_exactness
 from gdbmem.steps.steps import print_sums, steps_json, sum_steps
 from gdbmem.terminal.console import open_output
 from gdbmem.text import plural

@@ -21,7 +21,7 @@ from gdbmem.debugger.memwatch.driving.function_code import LineStart, find_place
 from gdbmem.debugger.memwatch.driving.locking import Alarm
 from gdbmem.debugger.memwatch.driving.memory_syscalls import Releases, is_alone
 from gdbmem.debugger.memwatch.driving.stop_recorder import recorder
-from gdbmem.debugger.memwatch.gauges.account import accounts
+from gdbmem.debugger.memwatch.gauges.gauge import accounts
 from gdbmem.debugger.memwatch.gauges.line_tally import (
     LineTally,
     SpareLines,

@@ -20,8 +20,7 @@ from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.growth import native_pid
 from gdbmem.debugger.memwatch.driving.locking import Alarm
 from gdbmem.debugger.memwatch.driving.stop_recorder import own_place, recorder
-from gdbmem.debugger.memwatch.gauges.account import accounts
-from gdbmem.debugger.memwatch.gauges.gauge import make_gauge
+from gdbmem.debugger.memwatch.gauges.gauge import accounts, make_gauge
 from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.program import executions, selection_kept, thread_pointer
 from gdbmem.debugger.stopping.stops import quietly

@@ -11,7 +11,7 @@ from pathlib import Path
 from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.location import program_file
 from gdbmem.debugger.memwatch.commands.showing import source_lines
-from gdbmem.debugger.memwatch.gauges.account import accounts
+from gdbmem.debugger.memwatch.gauges.gauge import accounts
 from gdbmem.debugger.pages import check_page, write_document_page
 from gdbmem.debugger.session import session
 from gdbmem.debugger.terminal import console_on

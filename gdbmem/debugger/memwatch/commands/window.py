@@ -7,7 +7,7 @@ from typing import Any, Optional
 import gdb
 
 from gdbmem.debugger.memwatch.commands.auto import auto
-from gdbmem.debugger.memwatch.gauges.account import accounts
+from gdbmem.debugger.memwatch.gauges.gauge import accounts
 from gdbmem.errors import GdbmemError
 from gdbmem.model.steps import Step
 from gdbmem.steps.charts import totals

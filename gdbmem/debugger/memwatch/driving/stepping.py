@@ -25,8 +25,7 @@ from gdbmem.debugger.memwatch.driving.loop_lines import (
 )
 from gdbmem.debugger.memwatch.driving.memory_syscalls import Releases, is_alone
 from gdbmem.debugger.memwatch.driving.stop_recorder import Stop, recorder, selected_thread
-from gdbmem.debugger.memwatch.gauges.account import Account, accounts
-from gdbmem.debugger.memwatch.gauges.gauge import Detail
+from gdbmem.debugger.memwatch.gauges.gauge import Account, Detail, accounts
 from gdbmem.debugger.program import NATIVE, REMOTE, VALGRIND, scheduler_locking, set_locking, target_kind
 from gdbmem.debugger.stopping.ctrlc import interruptible
 from gdbmem.debugger.stopping.interrupting import Interrupter, remote_blocks_interrupts
