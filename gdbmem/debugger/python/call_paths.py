@@ -80,7 +80,7 @@ class PythonPaths:
         if self._tried < self._wanted:
             return None
         self._wanted *= 2
-        from gdbmem.inspection.python_stacks import frame_reader  # slow to import
+        from gdbmem.inspection.stacks import frame_reader  # slow to import
 
         try:
             self._memory = self._memory or ProcMemory(self._pid)

@@ -18,7 +18,7 @@ from gdbmem.debugger.location import program_file
 from gdbmem.debugger.program import selection_kept, thread_pointer
 from gdbmem.debugger.terminal import console_on, library_at, source_file
 from gdbmem.errors import TargetError, ToolError, UsageError
-from gdbmem.inspection.python_stacks import frame_reader
+from gdbmem.inspection.stacks import frame_reader
 from gdbmem.inspection.worker_requests import PYTHON, answers_of_workers, stopped_request
 from gdbmem.json_values import as_json
 from gdbmem.linux.elf.corefile import CoreFile

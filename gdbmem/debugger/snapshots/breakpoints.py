@@ -12,10 +12,10 @@ import gdb
 
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.location import BlockKey
+from gdbmem.debugger.memwatch.driving.function_code import code_chosen_for
 from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.native.snapshot import ready
 from gdbmem.debugger.session import require_snapshots, session
-from gdbmem.debugger.shared_code import code_chosen_for
 from gdbmem.debugger.snapshots.inlined_breakpoints import InlinedCalls, check_inlined, holds_inlined
 from gdbmem.debugger.snapshots.return_breakpoints import Returns
 from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot

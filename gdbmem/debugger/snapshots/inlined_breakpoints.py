@@ -21,8 +21,8 @@ from gdbmem.debugger.location import (
     function_frame,
     function_key,
 )
+from gdbmem.debugger.memwatch.driving.function_code import names_of_code
 from gdbmem.debugger.program import delete_breakpoints, executions
-from gdbmem.debugger.shared_code import names_of_code
 from gdbmem.debugger.snapshots.return_breakpoints import OwnedBreakpoint
 from gdbmem.debugger.stopping.stops import is_step_postponed
 from gdbmem.debugger.terminal import file_name, symbol_at
