@@ -24,8 +24,7 @@ from gdbmem.api.growth import Binaries
 from gdbmem.errors import GdbmemError
 from gdbmem.files import close_all_but, replace_file
 from gdbmem.inspection.live_process import explain_process
-from gdbmem.inspection.native_stacks import CopiedStack, NativeStack, copy_stacks, unwind
-from gdbmem.inspection.python_stacks import stacks_of_process
+from gdbmem.inspection.stacks import CopiedStack, NativeStack, copy_stacks, stacks_of_process, unwind
 from gdbmem.ledger.document import ledger_json
 from gdbmem.ledger.text import print_ledger
 from gdbmem.linux.files.target_files import rights_of

@@ -24,9 +24,9 @@ from gdbmem.inspection.python_queries import (
     traces_of_process,
     traces_of_stopped,
 )
-from gdbmem.inspection.python_stacks import stacks_of_core, stacks_of_process
 from gdbmem.inspection.python_workers import copied_by_workers
 from gdbmem.inspection.read_process import explain_core, explain_stopped
+from gdbmem.inspection.stacks import stacks_of_core, stacks_of_process
 from gdbmem.launch.python_code import CodeResult, run_in_python
 from gdbmem.linux.process.process import process_facts
 from gdbmem.model.calltree import Snapshot

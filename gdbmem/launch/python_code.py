@@ -18,7 +18,7 @@ from typing import NamedTuple, Optional, Protocol, cast
 
 from gdbmem.allocators.cpython.frames import FrameReader
 from gdbmem.errors import GdbmemError, TargetError
-from gdbmem.inspection.python_stacks import frame_reader
+from gdbmem.inspection.stacks import frame_reader
 from gdbmem.launch.python_calls import NotedCall, RemoteScript
 from gdbmem.linux.files.target_files import has_our_view
 from gdbmem.linux.holding.copying import Awaiting, Keeper, KeeperEndedError

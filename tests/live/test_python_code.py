@@ -17,7 +17,7 @@ from typing import Any, Optional
 import pytest
 
 from gdbmem.allocators.cpython import frames
-from gdbmem.inspection.python_stacks import frame_reader
+from gdbmem.inspection.stacks import frame_reader
 from gdbmem.linux.holding.copying import spared_for_want_of_memory
 from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.memory.maps import read_maps
