@@ -11,8 +11,7 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.model.series import FiredTrigger
-from gdbmem.recording.bundle import main, steps
-from gdbmem.recording.triggers import parse_condition
+from gdbmem.recording.triggers import main, parse_condition, steps
 from gdbmem.series.text import trigger_text
 from tests.live.test_monitor import monitor
 
