@@ -26,10 +26,9 @@ from gdbmem.launch.guard import KILLED, Guard
 from gdbmem.launch.guard import LOCK_NAME as CALLS
 from gdbmem.launch.guard import NAME as TRACER
 from gdbmem.launch.interactive import CONNECT, DEAF, QUIET, say_run
-from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.supervisor import Supervisor, saved_terminal
 from gdbmem.launch.valgrind import present_program
-from gdbmem.launch.vgdb import RunningValgrind, find_running
+from gdbmem.launch.vgdb import RunningValgrind, Sentinel, find_running
 from gdbmem.linux.files.target_files import TargetSide, has_our_view
 from gdbmem.linux.holding.seccomp import harmless_threads
 from gdbmem.linux.process.process import (

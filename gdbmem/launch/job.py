@@ -20,9 +20,9 @@ from gdbmem.launch import native, valgrind
 from gdbmem.launch.child import runtime_folder
 from gdbmem.launch.messages import ENVIRONMENT, NEWLINE, AskNative, AskPlan, Message, RecipePlan
 from gdbmem.launch.program import Program
-from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.supervisor import Supervisor
 from gdbmem.launch.terminal import OwnTerminal
+from gdbmem.launch.vgdb import Sentinel
 from gdbmem.runs.ranks import own_rank
 from gdbmem.runs.run import Run, current_folder, pack_histories, timestamp
 from gdbmem.setup.gdb_python import refuse_little_room

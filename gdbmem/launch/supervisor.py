@@ -21,8 +21,8 @@ from gdbmem.errors import GdbmemError, Interrupted, ToolError
 from gdbmem.launch import guard, messages, valgrind
 from gdbmem.launch.child import Child
 from gdbmem.launch.program import examine
-from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.terminal import Ear, OwnTerminal
+from gdbmem.launch.vgdb import Sentinel
 from gdbmem.linux.process.terminal_modes import TerminalModes
 from gdbmem.text import printable
 

@@ -1,4 +1,4 @@
-"""A running valgrind: its tool, and how vgdb reaches it."""
+"""A running valgrind: its tool, how vgdb reaches it, and what ends it if the launcher is killed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError, ToolError
+from gdbmem.launch.child import Child
 from gdbmem.launch.valgrind import executable, find_valgrind, vgdb_command
 from gdbmem.linux.memory.maps import maps_text
 from gdbmem.linux.process.process import ended, has_ended, memory_folder, own_tid
@@ -199,6 +200,82 @@ def _is_ours(name: str, folder: bytes) -> bool:
             if any(word.startswith(marks) for word in Path(f"/proc/{name}/{part}").read_bytes().split(b"\0")):
                 return _is_vgdb(name)
     return False
+
+
+# Cleaning up after a launcher that was killed.
+
+
+# A valgrind to which no gdb has connected yet blocks SIGTERM and waits forever; a program may ignore it.
+# Each line read is "GROUP SIGNAL", the process group to end and the first signal, or "folder" and the path to remove.
+_SCRIPT = """
+while read -r group signal; do
+  if [ "$group" = folder ]; then folder=$signal; else target=$group; first=$signal; fi
+done
+[ "$target" = done ] && exit 0
+if [ -n "$target" ]; then
+  tries=0
+  while kill -s "$first" -- "-$target" && [ $tries -lt 30 ]; do sleep 0.1; tries=$((tries + 1)); done
+  kill -s KILL -- "-$target"
+fi
+if [ -n "$folder" ]; then
+  "$1" -I "$2" "$folder"
+  rm -rf -- "$folder"
+fi
+"""
+
+
+class Sentinel:
+    """A shell that detects any end of this process by the closing of a pipe."""
+
+    def __init__(self) -> None:
+        """Start watching."""
+        self._folder: Optional[Path] = None
+        end, self._pipe = os.pipe()
+        try:
+            null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                self._child = Child(
+                    ["/bin/sh", "-c", _SCRIPT, "gdbmem-sentinel", sys.executable, __file__],
+                    folder="/",
+                    stdin=end,
+                    stdout=null,
+                    stderr=null,
+                    dies_with_us=None,
+                )
+            finally:
+                os.close(null)
+        except BaseException:
+            os.close(self._pipe)
+            raise
+        finally:
+            os.close(end)
+
+    def __enter__(self) -> Sentinel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.dismiss()
+
+    def remove(self, folder: Path) -> None:
+        """Remove *folder*, whose path has no spaces and which need not exist yet, if this process is killed."""
+        self._folder = folder
+        self._tell(f"folder {folder}")
+
+    def guard(self, group: int, *, reached: bool) -> None:
+        """End process group *group* if this process is killed, with SIGTERM first if gdb has *reached* it."""
+        self._tell(f"{group} {'TERM' if reached else 'KILL'}")
+
+    def dismiss(self) -> None:
+        """There is nothing left to clean up."""
+        if self._folder is not None:
+            end_left(str(self._folder))
+        self._tell("done")
+        os.close(self._pipe)
+        self._child.wait(5.0)
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):
+            os.write(self._pipe, f"{line}\n".encode())
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ import pytest
 from gdbmem.errors import ToolError
 from gdbmem.launch.child import Child
 from gdbmem.launch.program import find_program
-from gdbmem.launch.sentinel import Sentinel
 from gdbmem.launch.supervisor import _terminate
 from gdbmem.launch.valgrind import Order, Process, Valgrind, replacement
+from gdbmem.launch.vgdb import Sentinel
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 
@@ -112,7 +112,7 @@ LAUNCHER = """
 import os, signal, sys
 from pathlib import Path
 from gdbmem.launch.child import Child
-from gdbmem.launch.sentinel import Sentinel
+from gdbmem.launch.vgdb import Sentinel
 sentinel = Sentinel()
 sentinel.remove(Path(sys.argv[1]))
 # Its output must not come between the digits below and their newline.
@@ -198,7 +198,7 @@ def test_a_vgdb_that_waits_for_a_dead_valgrind_ends_with_its_launch_and_no_other
 VGDB_LAUNCHER = """
 import os, sys
 from pathlib import Path
-from gdbmem.launch.sentinel import Sentinel
+from gdbmem.launch.vgdb import Sentinel
 with Sentinel() as sentinel:
     sentinel.remove(Path(sys.argv[1]))
     if sys.argv[2]:

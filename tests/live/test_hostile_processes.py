@@ -199,7 +199,7 @@ import os, sys
 from pathlib import Path
 from gdbmem.launch import attached, job
 from gdbmem.launch.child import runtime_folder
-from gdbmem.launch.sentinel import Sentinel
+from gdbmem.launch.vgdb import Sentinel
 
 with Sentinel() as sentinel, runtime_folder(Path("/"), tell=sentinel.remove) as folder:
     print(folder, flush=True)
