@@ -1,11 +1,11 @@
 """ELF objects: the loaded ones, by their headers in a process's memory, and files, without a debugger."""
 
-import mmap
 import os
 import re
 import struct
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, BinaryIO, Callable, NamedTuple, Optional, Union
@@ -218,103 +218,18 @@ def _list(memory: Memory, table: int, size: int, count: int) -> int:
     return words_at(memory, debug, 2)[1] if debug else 0
 
 
-# Functions with identical code that the linker has folded into one (`--icf`).
-#
-# Source: the ELF specification (sections, symbols), and what lld, gold and mold write into the files they make. GNU
-# ld can't fold.
-
-
-_MARKS = (b"Linker: ", b"LLD ", b"mold ")  # in .comment
-_GOLD = b".note.gnu.gold-version"
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-_SYMBOL = struct.Struct("<IBBHQQ")
-_MANGLED = re.compile(r"_Z(?:N[rVK]*)?L?")
-_LENGTH = re.compile(r"\d+")
-_FUNCTION = 2  # type of a symbol
-
-
-class _Section(NamedTuple):
-    name: bytes
-    at: int
-    size: int
-
-
-def folded_with(path: Path, symbol: str) -> Optional[list[str]]:
-    """Return the names of other functions at the address of *symbol*; None if the file's linker can't have folded them.
-
-    They are as the file has them, mangled. Raises OSError, ValueError or struct.error for a file that can't be read.
-    """
-    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        sections = (
-            {section.name: section for section in _sections(data)} if data[:5] == b"\x7fELF\x02" else {}
-        )
-        if not _may_fold(data, sections):
-            return None
-        functions = dict(_functions(data, sections))
-    here = functions.get(symbol)
-    return sorted(name for name, address in functions.items() if address == here and name != symbol)
-
-
-def plain_name(symbol: str) -> str:
-    """Return the name of a function of C++, without its parameters; *symbol* itself if it is not mangled so.
-
-    Source: the Itanium C++ ABI, of which this reads nested names.
-    """
-    head = _MANGLED.match(symbol)
-    if head is None:
-        return symbol
-    parts, at = [], head.end()
-    while size := _LENGTH.match(symbol, at):
-        parts.append(symbol[size.end() : size.end() + int(size[0])])
-        at = size.end() + int(size[0])
-    if symbol[at : at + 1] in ("C", "D") and parts:
-        parts.append(("~" if symbol[at] == "D" else "") + parts[-1])
-    return "::".join(parts) or symbol
-
-
-def _sections(data: mmap.mmap) -> Iterator[_Section]:
-    (table,) = struct.unpack_from("<Q", data, 40)
-    size, count, names = struct.unpack_from("<HHH", data, 58)
-    rows = [_SECTION.unpack_from(data, table + size * number) for number in range(count)]
-    text = data[rows[names][4] : rows[names][4] + rows[names][5]] if names < count else b""
-    for row in rows:
-        yield _Section(_text_at(text, row[0]), row[4], row[5])
-
-
-def _may_fold(data: mmap.mmap, sections: dict[bytes, _Section]) -> bool:
-    comment = sections.get(b".comment", _Section(b"", 0, 0))
-    written = data[comment.at : comment.at + comment.size]
-    return _GOLD in sections or any(mark in written for mark in _MARKS)
-
-
-def _functions(data: mmap.mmap, sections: dict[bytes, _Section]) -> Iterator[tuple[str, int]]:
-    for table, texts in ((b".dynsym", b".dynstr"), (b".symtab", b".strtab")):
-        if table in sections and texts in sections:
-            rows, names = sections[table], sections[texts]
-            text = data[names.at : names.at + names.size]
-            for name, info, _, section, address, _ in _SYMBOL.iter_unpack(
-                data[rows.at : rows.at + rows.size - rows.size % _SYMBOL.size]
-            ):
-                if info & 15 == _FUNCTION and section:
-                    yield _text_at(text, name).decode("utf-8", "surrogateescape"), address
-
-
-def _text_at(texts: bytes, at: int) -> bytes:
-    end = texts.find(b"\0", at)
-    return texts[at : end if end >= 0 else len(texts)]
-
-
 # ELF files: the build-id, where the code is loaded, which symbols cover it.
 
 
+_SYMBOL = struct.Struct("<IBBHQQ")  # name, type, visibility, section, value, size
+_SECTION = struct.Struct("<IIQQQQIIQQ")
+_SEGMENT = struct.Struct("<IIQQQQQQ")
 _DT_NEEDED = 1
 _SHT_SYMTAB, _SHT_DYNSYM = 2, 11
-
 _SHF_COMPRESSED, _ELFCOMPRESS_ZSTD = 1 << 11, b"\x02\0\0\0"
 _SKELETON_OF_DWARF_5 = b"\x05\0\x04"  # version and DW_UT_skeleton, behind the length of a unit
 _MOST_UNITS = 1000
-_DEBUG_LINK = b".gnu_debuglink\0"
-_LARGEST_TABLE = 256 << 20
+_LARGEST_TABLE, _MOST_NAMES, _LONGEST_NAME = 256 << 20, 1 << 20, 64  # bytes
 
 
 class _ElfFields(NamedTuple):
@@ -333,10 +248,7 @@ class Elf(_ElfFields):
 
     def offset(self, address: int) -> Optional[int]:
         """Return the place in the file of what it gives *address*; None if there is nothing."""
-        for start, size, first in self.segments:
-            if first <= address < first + size:
-                return start + address - first
-        return None
+        return address_in(((first, size, start) for start, size, first in self.segments), address)
 
     def covers(self, address: int) -> bool:
         """Return whether a symbol of the file spans *address*: the nearest one before it may be another's."""
@@ -348,7 +260,7 @@ class Elf(_ElfFields):
     def _symbols(self) -> list[tuple[int, int]]:
         found: set[tuple[int, int]] = set()
         for table, _ in symbol_tables(lambda: open_regular(self.path)):
-            found.update((s[4], s[4] + s[5]) for s in struct.iter_unpack("<IBBHQQ", table) if s[5])
+            found.update((s[4], s[4] + s[5]) for s in _SYMBOL.iter_unpack(table) if s[5])
         return sorted(found)
 
 
@@ -372,13 +284,9 @@ def read_elf(path: Union[str, os.PathLike[str]]) -> Optional[Elf]:
 def elf_in(stream: IO[bytes], path: Path) -> Optional[Elf]:
     """Return what the file *stream*, *path* by its name, is as an ELF file; None if it is none."""
     try:
-        header = stream.read(64)
-        if header[:4] != b"\x7fELF" or header[4] != 2 or header[5] != 1:
-            return None
-        offset, size, count = _table(header, 32, 54)
-        segments = [struct.unpack("<IIQQQQQQ", row) for row in _rows(stream, offset, size, count)]
+        segments = _segments(stream)
         notes = [_at(stream, row[2], min(row[5], 1 << 16)) for row in segments if row[0] == _PT_NOTE]
-    except (OSError, struct.error, IndexError):
+    except (OSError, struct.error, ValueError):
         return None
     build_id = next(filter(None, map(build_id_in, notes)), "")
     loads = tuple((row[2], row[5], row[3]) for row in segments if row[0] == _PT_LOAD)
@@ -387,32 +295,66 @@ def elf_in(stream: IO[bytes], path: Path) -> Optional[Elf]:
 
 def needed_libraries(path: Union[str, os.PathLike[str]]) -> list[str]:
     """Return the libraries that the ELF file at *path* names, as ``libgomp.so.1``; [] if it can't be read."""
-    elf = read_elf(path)
-    if elf is None:
-        return []
     try:
         with open_regular(path) as stream:
-            segments = [
-                struct.unpack("<IIQQQQQQ", r) for r in _rows(stream, *_table(stream.read(64), 32, 54))
-            ]
+            segments = _segments(stream)
             dynamic = [_at(stream, row[2], row[5]) for row in segments if row[0] == _PT_DYNAMIC]
             entries = [entry for table in dynamic for entry in struct.iter_unpack("<qQ", table)]
             (texts,) = [value for tag, value in entries if tag == _DT_STRTAB]
-            offset = next(start + texts - at for start, size, at in elf.segments if at <= texts < at + size)
+            loads = [(row[3], row[5], row[2]) for row in segments if row[0] == _PT_LOAD]
+            offset = address_in(loads, texts)
+            if offset is None:
+                return []
             names = [_at(stream, offset + value, 4096) for tag, value in entries if tag == _DT_NEEDED]
-    except (OSError, struct.error, ValueError, StopIteration):
+    except (OSError, struct.error, ValueError):
         return []
-    return [os.fsdecode(name.split(b"\0", 1)[0]) for name in names]
+    return [os.fsdecode(_text_at(name, 0)) for name in names]
 
 
-def _table(header: bytes, where: int, how: int) -> tuple[int, int, int]:
+def _segments(stream: IO[bytes]) -> list[tuple[int, ...]]:
+    """Return the program headers of the file *stream*; raises ValueError if it is not a 64-bit ELF file."""
+    header = _at(stream, 0, 64)
+    if header[:6] != b"\x7fELF\x02\x01":
+        raise ValueError("not a 64-bit ELF file")
+    return _rows(stream, _SEGMENT, header, 32, 54)
+
+
+class _Section(NamedTuple):
+    name: bytes
+    kind: int
+    flags: int
+    at: int
+    size: int
+    link: int  # the number of another section
+
+
+def _sections(stream: IO[bytes]) -> list[_Section]:
+    """Return the sections of the file *stream*; none if it is not a 64-bit ELF file."""
+    header = _at(stream, 0, 64)
+    if header[:5] != b"\x7fELF\x02":
+        return []
+    rows = _rows(stream, _SECTION, header, 40, 58)
+    (names,) = struct.unpack_from("<H", header, 62)
+    texts = _at(stream, rows[names][4], min(rows[names][5], _MOST_NAMES)) if names < len(rows) else b""
+    return [
+        _Section(_text_at(texts[row[0] : row[0] + _LONGEST_NAME], 0), row[1], row[2], *row[4:7])
+        for row in rows
+    ]
+
+
+def _rows(
+    stream: IO[bytes], row: struct.Struct, header: bytes, where: int, how: int
+) -> list[tuple[int, ...]]:
+    """Return the rows of the table that *header* describes: its offset at *where*, size of a row and count at *how*."""
+    (offset,) = struct.unpack_from("<Q", header, where)
     size, count = struct.unpack_from("<HH", header, how)
-    return struct.unpack_from("<Q", header, where)[0], size, count
-
-
-def _rows(stream: IO[bytes], offset: int, size: int, count: int) -> list[bytes]:
     table = _at(stream, offset, size * count)
-    return [table[n * size : (n + 1) * size] for n in range(count)]
+    return [row.unpack_from(table, number * size) for number in range(count)]
+
+
+def _text_at(texts: bytes, at: int) -> bytes:
+    end = texts.find(b"\0", at)
+    return texts[at : end if end >= 0 else len(texts)]
 
 
 def _at(stream: IO[bytes], offset: int, size: int) -> bytes:
@@ -431,52 +373,43 @@ def symbol_tables(
     """
     try:
         with opened() as stream:
-            sections = _section_rows(stream, stream.read(64))
-            found = []
-            for section in [one for one in sections if one[1] in (_SHT_SYMTAB, _SHT_DYNSYM)]:
-                table = _at(stream, section[4], min(section[5], limit_bytes))
-                names = sections[section[6]]
-                texts = _at(stream, names[4], min(names[5], limit_bytes - len(table)))
-                limit_bytes -= len(table) + len(texts)
-                found.append((table[: len(table) // 24 * 24], texts + b"\0"))
+            return list(_symbol_tables(stream, _sections(stream), limit_bytes))
     except (OSError, struct.error, IndexError):
         return []
-    return found
+
+
+def _symbol_tables(
+    stream: IO[bytes], sections: Sequence[_Section], limit_bytes: int
+) -> Iterator[tuple[bytes, bytes]]:
+    for section in sections:
+        if section.kind in (_SHT_SYMTAB, _SHT_DYNSYM):
+            table = _at(stream, section.at, min(section.size, limit_bytes))
+            names = sections[section.link]
+            texts = _at(stream, names.at, min(names.size, limit_bytes - len(table)))
+            limit_bytes -= len(table) + len(texts)
+            yield table[: len(table) // _SYMBOL.size * _SYMBOL.size], texts + b"\0"
 
 
 def debug_link(path: Path) -> str:
     """Return the name of the separate debug file that the ELF file at *path* names; "" if it names none."""
-    try:
-        with open_regular(path) as stream:
-            header = stream.read(64)
-            sections = _section_rows(stream, header)
-            names = sections[struct.unpack_from("<H", header, 62)[0]]
-            for section in sections:
-                if _at(stream, names[4] + section[0], len(_DEBUG_LINK)) == _DEBUG_LINK:
-                    return os.fsdecode(_at(stream, section[4], min(section[5], 4096)).split(b"\0", 1)[0])
-    except (OSError, struct.error, IndexError):
-        pass
+    with suppress(OSError, struct.error), open_regular(path) as stream:
+        for section in _sections(stream):
+            if section.name == b".gnu_debuglink":
+                return os.fsdecode(_text_at(_at(stream, section.at, min(section.size, 4096)), 0))
     return ""
 
 
 def odd_debug_sections(path: Union[str, os.PathLike[str]]) -> str:
     """Return what older readers of debug information can't read in *path*: "Zstandard", "split DWARF 5" or ""."""
-    try:
-        with open_regular(path) as stream:
-            header = stream.read(64)
-            sections = _section_rows(stream, header)
-            names = sections[struct.unpack_from("<H", header, 62)[0]]
-            for section in sections:
-                name = _at(stream, names[4] + section[0], 16)
-                if not name.startswith(b".debug_"):
-                    continue
-                if section[2] & _SHF_COMPRESSED:
-                    if _at(stream, section[4], 4) == _ELFCOMPRESS_ZSTD:
-                        return "Zstandard"
-                elif name.startswith(b".debug_info\0") and _has_skeleton(stream, section[4], section[5]):
-                    return "split DWARF 5"
-    except (OSError, struct.error, IndexError):
-        pass
+    with suppress(OSError, struct.error), open_regular(path) as stream:
+        for section in _sections(stream):
+            if not section.name.startswith(b".debug_"):
+                continue
+            if section.flags & _SHF_COMPRESSED:
+                if _at(stream, section.at, 4) == _ELFCOMPRESS_ZSTD:
+                    return "Zstandard"
+            elif section.name == b".debug_info" and _has_skeleton(stream, section.at, section.size):
+                return "split DWARF 5"
     return ""
 
 
@@ -493,20 +426,72 @@ def _has_skeleton(stream: IO[bytes], at: int, size: int) -> bool:
     return False
 
 
-def _section_rows(stream: IO[bytes], header: bytes) -> list[tuple[int, ...]]:
-    return [struct.unpack("<IIQQQQIIQQ", row) for row in _rows(stream, *_table(header, 40, 58))]
-
-
 def symbol_values(opened: Callable[[], IO[bytes]], names: Container[str]) -> dict[str, int]:
     """Return the values of those defined symbols of a file whose names are in *names*."""
     found: dict[str, int] = {}
     for symbols, texts in symbol_tables(opened):
-        for name, _, _, section, value, _ in struct.iter_unpack("<IBBHQQ", symbols):
+        for name, _, _, section, value, _ in _SYMBOL.iter_unpack(symbols):
             if section and value:
                 text = texts[name : texts.index(b"\0", name)].decode("ascii", "replace")
                 if text in names:
                     found.setdefault(text, value)
     return found
+
+
+# Functions with identical code that the linker has folded into one (`--icf`).
+#
+# Source: the ELF specification (sections, symbols), and what lld, gold and mold write into the files they make. GNU
+# ld can't fold.
+
+
+_MARKS = (b"Linker: ", b"LLD ", b"mold ")  # in .comment
+_GOLD = b".note.gnu.gold-version"
+_MANGLED = re.compile(r"_Z(?:N[rVK]*)?L?")
+_LENGTH = re.compile(r"\d+")
+_FUNCTION = 2  # type of a symbol
+
+
+def folded_with(path: Path, symbol: str) -> Optional[list[str]]:
+    """Return the names of other functions at the address of *symbol*; None if the file's linker can't have folded them.
+
+    They are as the file has them, mangled. Raises OSError, ValueError or struct.error for a file that can't be read.
+    """
+    with path.open("rb") as stream:
+        sections = _sections(stream)
+        if not any(
+            one.name == _GOLD or (one.name == b".comment" and _marked(stream, one)) for one in sections
+        ):
+            return None
+        functions = {
+            _text_at(texts, name).decode("utf-8", "surrogateescape"): address
+            for table, texts in _symbol_tables(stream, sections, _LARGEST_TABLE)
+            for name, info, _, section, address, _ in _SYMBOL.iter_unpack(table)
+            if info & 15 == _FUNCTION and section
+        }
+    here = functions.get(symbol)
+    return sorted(name for name, address in functions.items() if address == here and name != symbol)
+
+
+def _marked(stream: IO[bytes], comment: _Section) -> bool:
+    written = _at(stream, comment.at, comment.size)
+    return any(mark in written for mark in _MARKS)
+
+
+def plain_name(symbol: str) -> str:
+    """Return the name of a function of C++, without its parameters; *symbol* itself if it is not mangled so.
+
+    Source: the Itanium C++ ABI, of which this reads nested names.
+    """
+    head = _MANGLED.match(symbol)
+    if head is None:
+        return symbol
+    parts, at = [], head.end()
+    while size := _LENGTH.match(symbol, at):
+        parts.append(symbol[size.end() : size.end() + int(size[0])])
+        at = size.end() + int(size[0])
+    if symbol[at : at + 1] in ("C", "D") and parts:
+        parts.append(("~" if symbol[at] == "D" else "") + parts[-1])
+    return "::".join(parts) or symbol
 
 
 # Names of variables and vtables by the symbols of the files that are loaded.
@@ -554,7 +539,7 @@ class ObjectSymbols:
         found = set()
         for symbols, names in symbol_tables(lambda: self._open(file), max(self._left, 0)):
             self._left -= len(symbols) + len(names)
-            for name, kind, _, _, value, size in struct.iter_unpack("<IBBHQQ", symbols):
+            for name, kind, _, _, value, size in _SYMBOL.iter_unpack(symbols):
                 if size and kind & 15 == self.kind and names.startswith(self.prefix, name):
                     text = names[name + len(self.prefix) : names.index(b"\0", name)]
                     found.add((value, value + size, text.decode("ascii", "replace")))

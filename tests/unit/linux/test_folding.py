@@ -22,7 +22,8 @@ def elf(section: str, content: bytes) -> bytes:
     parts = {".shstrtab": names, **parts}
     rows, body = [(0,) * 10], b""
     for name, data in parts.items():
-        rows.append((names.find(name.encode() + b"\0"), 1, 0, 0, 64 + len(body), len(data), 0, 0, 1, 0))
+        kind, link = (2, 3) if name == ".symtab" else (1, 0)
+        rows.append((names.find(name.encode() + b"\0"), kind, 0, 0, 64 + len(body), len(data), link, 0, 1, 0))
         body += data
     header = b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + struct.pack(
         "<HHIQQQIHHHHHH", 2, 62, 1, 0, 0, 64 + len(body), 0, 64, 56, 0, 64, len(rows), 1

@@ -1,4 +1,4 @@
-"""The number that memwatch reads at each stop, from the cheapest source that is exact here; an account of each process."""
+"""The number that memwatch reads at each stop, from the cheapest source that is exact here, and its accounts."""
 
 from __future__ import annotations
 
