@@ -376,25 +376,26 @@ def _foreground(
     symbols = str(attachment.target.program)
     quiet = QUIET if printable(symbols) != symbols else ()
     program = ["--", symbols] if attachment.target.valgrind is not None else []
-    child = Child(
-        [gdb, "-q", *DEAF, *quiet, "-x", str(loader_file()), "-ex", CONNECT, *gdb_arguments, *program],
-        environment=_environment(attachment),
-        own_session=False,
-        native_signals=True,
-        dies_with_us=None if attachment.guard is not None else signal.SIGTERM,
-        before_exec=attachment.doorkeeper.before_exec if attachment.doorkeeper is not None else None,
-    )
-    if attachment.guard is not None:
-        attachment.guard.watch(child.pid)
+    words = [gdb, "-q", *DEAF, *quiet, "-x", str(loader_file()), "-ex", CONNECT, *gdb_arguments, *program]
+    child = _start_gdb(attachment, words, own_session=False, native_signals=True)
     attachment.supervisor.watch_gdb(child, modes)
 
 
-def _environment(attachment: Attachment) -> dict[str, str]:
-    return {
-        **os.environ,
-        messages.ENVIRONMENT: str(attachment.supervisor.socket_path),
-        messages.ATTACHED: "1",
-    }
+def _start_gdb(
+    attachment: Attachment, words: Sequence[str], variables: Mapping[str, str] = {}, **how: Any
+) -> Child:
+    """Start a gdb by *words*, with *variables* in its environment and *how* as for Child."""
+    session = {messages.ENVIRONMENT: str(attachment.supervisor.socket_path), messages.ATTACHED: "1"}
+    child = Child(
+        words,
+        environment={**os.environ, **session, **variables},
+        dies_with_us=None if attachment.guard is not None else signal.SIGTERM,
+        before_exec=attachment.doorkeeper.before_exec if attachment.doorkeeper is not None else None,
+        **how,
+    )
+    if attachment.guard is not None:
+        attachment.guard.watch(child.pid)
+    return child
 
 
 class TakenSnapshot(NamedTuple):
@@ -509,17 +510,14 @@ def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> messag
     """Take the snapshot with an unattended gdb; return the messages that it sent."""
     supervisor = attachment.supervisor
     with tempfile.TemporaryFile() as log:
-        supervisor.gdb = child = Child(
+        supervisor.gdb = child = _start_gdb(
+            attachment,
             [*quiet_gdb(gdb), "-x", str(loader_file()), "-ex", _SNAP],
-            environment={**_environment(attachment), "GDBMEM_NAME": name or ""},
+            {"GDBMEM_NAME": name or ""},
             stdin=subprocess.DEVNULL,
             stdout=log.fileno(),
             stderr=subprocess.STDOUT,
-            dies_with_us=None if attachment.guard is not None else signal.SIGTERM,
-            before_exec=attachment.doorkeeper.before_exec if attachment.doorkeeper is not None else None,
-        )  # fmt: skip
-        if attachment.guard is not None:
-            attachment.guard.watch(child.pid)
+        )
         if not supervisor.wait(lambda: not child.alive, SNAP_SECONDS):
             # On SIGINT gdb lets go of the process first.
             child.stop(((signal.SIGINT, 10.0), (signal.SIGHUP, 10.0), (signal.SIGKILL, 5.0)))
@@ -528,15 +526,15 @@ def _unattended(attachment: Attachment, gdb: str, name: Optional[str]) -> messag
             (told for told in attachment.told if isinstance(told, (messages.SnapTaken, messages.Failed))),
             None,
         )
+        by_hand = f"try it by hand: gdbmem attach {attachment.target.pid}"
         if message is None:
             log.seek(0)
             lines = os.fsdecode(log.read()).strip().splitlines()
             raise ToolError(
                 f"gdb took no snapshot: {printable(lines[-1]) if lines else 'it reported no reason'}",
                 slug="call-failed",
-                hint=f"try it by hand: gdbmem attach {attachment.target.pid}",
+                hint=by_hand,
             )
     if isinstance(message, messages.Failed):
-        by_hand = f"try it by hand: gdbmem attach {attachment.target.pid}"
         raise TargetError(message.sentence, slug=message.slug, hint=message.hint or by_hand)
     return message

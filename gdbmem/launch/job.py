@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
@@ -18,7 +19,7 @@ from gdbmem.errors import InputError, Notice, ToolError
 from gdbmem.json_values import as_json
 from gdbmem.launch import native, valgrind
 from gdbmem.launch.child import runtime_folder
-from gdbmem.launch.messages import ENVIRONMENT, NEWLINE, AskNative, AskPlan, Message, RecipePlan
+from gdbmem.launch.messages import ENVIRONMENT, NATIVE, NEWLINE, AskNative, AskPlan, Message, RecipePlan
 from gdbmem.launch.program import Program
 from gdbmem.launch.supervisor import Supervisor
 from gdbmem.launch.terminal import OwnTerminal
@@ -167,7 +168,7 @@ def open_launch(
         native.find_library(table(job.engine))
     else:
         found = valgrind.find_valgrind()
-    began = native.now()
+    began = time.time()
     run = Run.create(
         str(job.program.path),
         parent=current_folder(),
@@ -256,13 +257,15 @@ def surroundings() -> dict[str, str]:
 def gdb_environment(launch: Launch) -> dict[str, str]:
     """Return gdb's environment: ours, with the launcher's socket."""
     found = {**os.environ, ENVIRONMENT: str(launch.supervisor.socket_path), NEWLINE: "\n"}
-    return native.native_environment(found) if launch.job.is_native else found
+    return {**found, NATIVE: "1"} if launch.job.is_native else found
 
 
 def gdb_program(job: Job) -> Sequence[str]:
     """Return the end of gdb's command line, which names the program."""
-    # After "--" a program whose name starts with a dash is still a program.
-    return native.native_arguments(job) if job.is_native else ["--", str(job.program.symbols)]
+    if not job.is_native:
+        return ["--", str(job.program.symbols)]  # where a name that starts with a dash is no option
+    # A script is run by its interpreter under that name, by which a virtual environment's Python finds its packages.
+    return ["--args", *(job.program.script or [str(job.program.symbols)]), *job.arguments]
 
 
 def problems(launch: Launch) -> list[Notice]:

@@ -8,8 +8,7 @@ import os
 import re
 import shlex
 import stat
-import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
@@ -144,23 +143,6 @@ def shared_with_program() -> Iterator[None]:
         for stream, how in flags.items():
             os.lseek(stream, 0, os.SEEK_END)
             fcntl.fcntl(stream, fcntl.F_SETFL, how)
-
-
-def native_arguments(job: Job) -> Sequence[str]:
-    """Return the end of gdb's command line: the program and its arguments."""
-    program = job.program
-    # A script is run by its interpreter under that name, by which a virtual environment's Python finds its packages.
-    return ["--args", *(program.script or [str(program.symbols)]), *job.arguments]
-
-
-def native_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return gdb's *environment* with the setting that it starts the program itself."""
-    return {**environment, NATIVE: "1"}
-
-
-def now() -> float:
-    """Return the time in seconds since 1970."""
-    return time.time()
 
 
 # Dumps that a profiler took by itself during a run: recorded at its end, each with its process.

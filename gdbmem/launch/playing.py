@@ -46,9 +46,8 @@ class PlayedPoint:
     containers: list[str] = field(default_factory=list)
     heaps: list[str] = field(default_factory=list)
     pending: bool = False  # the program has no such location
-    failed: dict[str, str] = field(
-        default_factory=dict
-    )  # the errors of each action that failed the last time
+    # The errors of each action that failed the last time.
+    failed: dict[str, str] = field(default_factory=dict)
 
     def recorded(self, action: str) -> list[str]:
         """Return the names of the results of *action* (snap, ledger, containers or heap) here."""
@@ -174,17 +173,14 @@ def _play(launch: Launch, timeout: Optional[float], outcome: Outcome) -> None:
             f"the program had not ended after {format_duration(timeout or 0.0)} (timeout in the recipe)"
         )
         return
-    log = printable(str(launch.run.folder / "gdb.log"))
-    # gdb ends a moment before valgrind, which still writes its file.
-    if process is None:
-        if outcome.status is None:
-            outcome.failure = (
-                outcome.failure or f"gdb ended before the program did; its messages are in {log}"
-            )
-    elif outcome.status is None and not supervisor.wait(lambda: not process.child.alive, 2.0):
-        outcome.failure = outcome.failure or f"gdb ended before the program did; its messages are in {log}"
-    elif not process.child.alive:
+    if process is not None and outcome.status is None:
+        # gdb ends a moment before valgrind, which still writes its file.
+        supervisor.wait(lambda: not process.child.alive, 2.0)
+    if process is not None and not process.child.alive:
         outcome.status = process.child.status
+    elif outcome.status is None and not outcome.failure:
+        log = printable(str(launch.run.folder / "gdb.log"))
+        outcome.failure = f"gdb ended before the program did; its messages are in {log}"
 
 
 class _Player:
