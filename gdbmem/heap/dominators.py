@@ -14,7 +14,7 @@ from gdbmem.arrays import import_numpy
 _STEPS_PER_EDGE = 40  # of the vectors; lists that are held at both ends would take more and more
 _MANY = 64  # steps after which it is worth while to know where each chain ends
 _AT_A_TIME = 1 << 14  # numbers
-_DEEP = 20_000  # levels from which on one block at a time is faster
+_DEEP = 128  # levels from which on one block at a time is faster
 _LONG = 256  # blocks of lists that are summed up at once
 
 
@@ -79,7 +79,10 @@ def _common(t: Any, v: Any, w: Any, most: int) -> tuple[Any, int]:
 def highest(t: Any) -> Any:
     """Return for each block its highest dominator, itself if it has none: just below what is above all; 0 for 0."""
     np = import_numpy()
-    return chain_ends(np.where(t == 0, np.arange(len(t), dtype=np.int32), t))
+    up = t.copy()
+    tops = np.flatnonzero(t == 0)
+    up[tops] = tops
+    return chain_ends(up)
 
 
 def chain_ends(up: Any) -> Any:
@@ -222,41 +225,63 @@ def _compress(v: int, w: int, anc: list[int], semi: list[int], label: list[int])
             low = label[y]
 
 
-def depths(t: Any) -> Any:
-    """Return how many dominators are above each block, int32."""
-    np = import_numpy()
-    return sums_above(t, (np.arange(len(t)) > 0).astype(np.int32))
+def retain(t: Any, *columns: Any) -> None:
+    """Add to the value of each block in *columns* those of all that it dominates.
+
+    Some numbers at a time, from the last one on: what dominates them is among them, or before.
+    """
+    for begin in range((len(t) - 1) // _AT_A_TIME * _AT_A_TIME, -1, -_AT_A_TIME):
+        _add_up(t, max(begin, 1), min(begin + _AT_A_TIME, len(t)), columns)
 
 
-def retain(t: Any, depth: Any, *columns: Any) -> None:
-    """Add to the value of each block in *columns* those of all that it dominates."""
+def _add_up(t: Any, begin: int, end: int, columns: Sequence[Any]) -> None:
+    """Add the sums of the blocks from *begin* to *end*, whose own are complete but for these, to their dominators'."""
     np = import_numpy()
-    deepest = int(depth.max()) if len(depth) else 0
+    above = t[begin:end]
+    level = _levels(above, begin)
+    deepest = int(level.max()) if len(level) else 0
     if deepest > _DEEP:
-        _bottom_up(t, columns)
+        _bottom_up(t, begin, end, columns)
         return
-    by = np.argsort(depth, kind="stable")
-    edge = np.concatenate(([0], np.cumsum(np.bincount(depth, minlength=deepest + 1))))
-    for level in range(deepest, 0, -1):
-        here = by[edge[level] : edge[level + 1]]
+    rows = np.arange(begin, end, dtype=np.int32)
+    if deepest:
+        by = np.argsort(level, kind="stable")
+        rows, above, level = rows[by], above[by], level[by]
+    edge = np.searchsorted(level, np.arange(deepest + 2)).tolist()
+    for number in range(deepest, -1, -1):
+        here = slice(edge[number], edge[number + 1])
         for column in columns:
-            np.add.at(column, t[here], column[here])
+            np.add.at(column, above[here], column[rows[here]])
 
 
-def _bottom_up(t: Any, sums: Sequence[Any]) -> None:
+def _levels(above: Any, begin: int) -> Any:
+    """Return how many of the dominators of each number from *begin* on are among these; *above* are the nearest."""
+    np = import_numpy()
+    level = np.zeros(len(above), np.int32)
+    inner = above >= begin
+    if inner.any():
+        level += inner
+        while inner.any():
+            at = above - begin
+            level += np.where(inner, level.take(at, mode="clip"), 0)
+            above = np.where(inner, above.take(at, mode="clip"), above)
+            inner = above >= begin
+    return level
+
+
+def _bottom_up(t: Any, begin: int, end: int, sums: Sequence[Any]) -> None:
     """Do the same for deep trees: lists at once, as far as all their blocks are as far from their dominators."""
     np = import_numpy()
     views = [memoryview(column) for column in sums]
-    step = np.arange(len(t), dtype=np.int32) - t
-    bounds = np.concatenate(([1], np.flatnonzero(step[2:] != step[1:-1]) + 2, [len(t)]))
+    step = np.arange(begin, end, dtype=np.int32) - t[begin:end]
+    bounds = np.concatenate(([0], np.flatnonzero(step[1:] != step[:-1]) + 1, [len(step)]))
     is_long = bounds[1:] - bounds[:-1] >= np.maximum(_LONG, 4 * step[bounds[:-1]])
-    ends = [len(t)]
     for number in np.flatnonzero(is_long)[::-1].tolist():
-        begin, end = bounds[number : number + 2].tolist()
-        _one_by_one(t, views, end, ends[-1])
-        _in_steps(sums, begin, end, int(step[begin]))
-        ends.append(begin)
-    _one_by_one(t, views, 1, ends[-1])
+        low, high = (begin + bounds[number : number + 2]).tolist()
+        _one_by_one(t, views, high, end)
+        _in_steps(sums, low, high, int(step[low - begin]))
+        end = low
+    _one_by_one(t, views, begin, end)
 
 
 def _one_by_one(t: Any, sums: Sequence[Any], begin: int, end: int) -> None:

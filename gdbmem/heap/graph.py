@@ -8,13 +8,13 @@ than that hold nothing of it: an iterator on a stack does not share what a varia
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 from gdbmem.arrays import import_numpy, index_type, joined, release_freed_memory
-from gdbmem.heap.dominators import depths, dominators, retain
+from gdbmem.heap.dominators import dominators, retain
 from gdbmem.heap.links import Classified
 
 _THIN = 48  # blocks of a level below which they are followed one at a time
@@ -51,13 +51,44 @@ class Graph:
     to: Any  # int32
     text_ends: tuple[Any, Any]
     live: Any  # of blocks
-    sizes: Any  # of nodes, in bytes: 0 for places
+    unit: Any  # where each block begins, in units of 16 bytes, and one more
     trees: Any  # of blocks: nodes of trees and of lists, by their links
     lists: Any
 
     @property
     def nodes(self) -> int:
         return self.blocks + len(self.places)
+
+    def sizes_of(self, nodes: Any) -> Any:
+        """Return the bytes of each of *nodes*, int64: 0 for places and for -1."""
+        np = import_numpy()
+        is_block = (nodes >= 0) & (nodes < self.blocks)
+        blocks = np.where(is_block, nodes, 0)
+        sizes = np.zeros(len(blocks), np.int64)
+        if self.blocks:
+            sizes += self.unit[blocks + 1]
+            sizes -= self.unit[blocks]
+            sizes *= is_block
+            sizes <<= 4
+        return sizes
+
+    def bytes_of(self, nodes: Any) -> int:
+        """Return the bytes of all of *nodes*."""
+        return sum(
+            int(self.sizes_of(nodes[begin : begin + _ROWS]).sum()) for begin in range(0, len(nodes), _ROWS)
+        )
+
+    def bytes_where(self, some: Any) -> int:
+        """Return the bytes of the blocks where *some* (bool, for each block) is true."""
+        np = import_numpy()
+        return sum(
+            int(self.sizes_of(begin + np.flatnonzero(some[begin : begin + _ROWS])).sum())
+            for begin in range(0, len(some), _ROWS)
+        )
+
+    def forget_edges(self) -> None:
+        """Drop the edges, which take most memory: nothing can be searched afterwards."""
+        self.first, self.to = self.first[:0].copy(), self.to[:0].copy()
 
     def without(self, nodes: Iterable[int]) -> Graph:
         """Return the same graph, in which the words of *nodes* don't count."""
@@ -68,7 +99,7 @@ class Graph:
 
 
 def make_graph(
-    edges: Any, links: Classified, live: Any, sizes: Any, places: Sequence[Place], words: tuple[Any, Any]
+    edges: Any, links: Classified, live: Any, unit: Any, places: Sequence[Place], words: tuple[Any, Any]
 ) -> Graph:
     """Return the graph of the edges between blocks, and those of *words*: of each its place's number, and its block."""
     np = import_numpy()
@@ -89,7 +120,7 @@ def make_graph(
         to=to,
         text_ends=edges.text_ends,
         live=live,
-        sizes=np.concatenate((sizes, np.zeros(len(places), sizes.dtype))),
+        unit=unit,
         trees=links.trees,
         lists=links.lists,
     )
@@ -315,38 +346,75 @@ def _true_rows(cells: Any) -> int:
 
 
 @dataclass
-class Held:
-    """Dominators and retained sizes. All columns but *number* are in the order of finding; 0 is above all."""
+class Numbered:
+    """What a search found, numbered in its order from 1 on, and the edges between blocks that decide who holds what."""
 
-    reached: Reached
     number: Any  # of each node, 0: not reached
     nodes: Any  # the node of each number; -1 for 0
-    dominator: Any
-    retained: Any  # bytes
-    blocks: Any  # that are retained
+    tree: Any  # from which number the search came
+    sources: Any  # of the edges to blocks that have another one than that of the search
+    targets: Any
 
 
-def hold(graph: Graph, reached: Reached) -> Held:
-    """Return who holds what *reached* has."""
+def numbered(graph: Graph, reached: Reached) -> Numbered:
+    """Return what decides; the parents of *reached* go into its tree. Afterwards the edges of *graph* may go."""
     np = import_numpy()
     count = len(reached.order)
     number = np.zeros(graph.nodes + 1, np.int32)
     number[reached.order] = np.arange(1, count + 1, dtype=np.int32)
     tree = np.zeros(count + 1, np.int32)
-    tree[1:] = number[reached.parent[reached.order]]
-    sources, targets = _arcs(graph, reached, number, tree)
-    t = dominators(tree, sources, targets)
-    del tree, sources, targets
-    nodes = np.concatenate((np.full(1, -1, np.int32), reached.order))
+    for begin in range(0, count, _ROWS):
+        some = reached.order[begin : begin + _ROWS]
+        tree[begin + 1 : begin + 1 + len(some)] = number[reached.parent[some]]
+    nodes = np.empty(count + 1, np.int32)
+    nodes[0], nodes[1:] = -1, reached.order
     reached.order = nodes[1:]  # the same memory
-    own = graph.sizes[nodes].astype(np.int64)
-    own[0] = 0
-    is_block = (nodes < graph.blocks) & (nodes >= 0)
-    sums = own, is_block.astype(np.int32)
+    reached.parent = reached.parent[:0].copy()
+    return Numbered(number[:-1], nodes, tree, *_arcs(graph, reached, number, tree))
+
+
+@dataclass
+class Held:
+    """Dominators and retained sizes. All columns but *number* are in the order of finding; 0 is above all."""
+
+    number: Any  # as in Numbered
+    nodes: Any
+    tree: Any
+    dominator: Any
+    shared: tuple[
+        Any, Any, Any
+    ]  # numbers of blocks that several places hold; sources and targets of edges to them
+    retained: Any  # bytes
+    blocks: Any  # that are retained
+
+    def add_up(self, graph: Graph) -> None:
+        """Fill in what each number retains."""
+        np = import_numpy()
+        self.retained = np.empty(len(self.nodes), np.int64)
+        self.blocks = np.empty(len(self.nodes), np.int32)
+        for begin in range(0, len(self.nodes), _ROWS):
+            nodes = self.nodes[begin : begin + _ROWS]
+            self.retained[begin : begin + _ROWS] = graph.sizes_of(nodes)
+            self.blocks[begin : begin + _ROWS] = (nodes < graph.blocks) & (nodes >= 0)
+        retain(self.dominator, self.retained, self.blocks)
+
+
+def hold(graph: Graph, found: Numbered) -> Held:
+    """Return who holds what was *found*, whose edges go."""
+    np = import_numpy()
+    t = dominators(found.tree, found.sources, found.targets)
     release_freed_memory()
-    retain(t, depths(t), *sums)
-    release_freed_memory()
-    return Held(reached, number[:-1], nodes, t, *sums)
+    first = np.flatnonzero(t == 0)[1:]
+    numbers = first[found.nodes[first] < graph.blocks]
+    is_shared = np.zeros(len(t), bool)
+    is_shared[numbers] = True
+    some = is_shared[found.targets]
+    shared = numbers, found.sources[some], found.targets[some]
+    none = found.nodes[:0]
+    held = Held(found.number, found.nodes, found.tree, t, shared, none, none)
+    found.sources = found.targets = none  # they took much memory
+    held.add_up(graph)
+    return held
 
 
 def _arcs(graph: Graph, reached: Reached, number: Any, tree: Any) -> tuple[Any, Any]:
@@ -361,7 +429,7 @@ def _arcs(graph: Graph, reached: Reached, number: Any, tree: Any) -> tuple[Any, 
         keep = several.take(target)
         sources.append(source[keep])
         targets.append(target[keep])
-    return np.concatenate(sources), np.concatenate(targets)
+    return joined(sources), joined(targets)
 
 
 def _counted(graph: Graph, number: Any, ends: Any, tree: Any, *, differing: bool) -> Any:
@@ -385,16 +453,6 @@ def _counted(graph: Graph, number: Any, ends: Any, tree: Any, *, differing: bool
             ~is_back | (phase & 1 == 1) | (phase == 4)
         )
         yield source[keep], target[keep]
-
-
-def holding_edges(graph: Graph, held: Held) -> Iterator[tuple[Any, Any]]:
-    """Yield the edges that hold something, as numbers, piece by piece."""
-    np = import_numpy()
-    number = np.concatenate((held.number, np.zeros(1, np.int32)))
-    tree = np.zeros(len(held.nodes), np.int32)
-    tree[1:] = number[held.reached.parent[held.reached.order]]
-    ends = np.array(held.reached.phase_ends[:-1])
-    yield from _counted(graph, number, ends, tree, differing=False)
 
 
 # The blocks that nothing reaches, by the first block of each lost structure; cycles have one, too.
@@ -429,7 +487,7 @@ def lost_structures(graph: Graph, lost: Any) -> Lost:
         heads = np.concatenate((picked, more))[::-1]
         owner[:] = -1
         picked = _search_from(graph, lost, owner, heads)
-    sizes = graph.sizes[numbers]
+    sizes = graph.sizes_of(numbers)
     index = owner[numbers]
     return Lost(
         np.asarray(picked, np.int32),

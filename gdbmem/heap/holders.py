@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from gdbmem.arrays import import_numpy, index_type, release_freed_memory
+from gdbmem.arrays import import_numpy, index_type, joined, release_freed_memory
 from gdbmem.errors import TargetError
-from gdbmem.heap.dominators import chain_ends, depths, highest, retain, sums_above
+from gdbmem.heap.dominators import chain_ends, highest, retain, sums_above
 from gdbmem.heap.graph import STACK as BY_STACK
 from gdbmem.heap.graph import (
     TEXT_END,
     Graph,
     Held,
     hold,
-    holding_edges,
     lost_blocks,
     lost_structures,
     make_graph,
+    numbered,
     search,
 )
 from gdbmem.heap.links import classify
@@ -80,8 +81,9 @@ class HeapGraph:
         sizes = self.blocks.sizes()
         words = (self.outside.numbers, self.outside.blocks)
         links = classify(self.edges, sizes)
+        del sizes
         release_freed_memory()
-        graph = make_graph(self.edges, links, self.blocks.live, sizes, self.outside.places, words)
+        graph = make_graph(self.edges, links, self.blocks.live, self.blocks.unit, self.outside.places, words)
         no_edges = links.back[:0].copy()  # a mere slice would keep the column
         self.edges = replace(self.edges, first=graph.first, to=graph.to, weak=no_edges)
         return graph
@@ -90,8 +92,11 @@ class HeapGraph:
 class Answers:
     """Makes the rows of a graph that was searched and whose dominators are known."""
 
-    def __init__(self, found: HeapGraph, whole: Graph, without: Sequence[int] = ()) -> None:
-        self.found, self.whole = found, whole
+    def __init__(
+        self, found: HeapGraph, whole: Graph, without: Sequence[int] = (), *, for_one_view: bool = False
+    ) -> None:
+        """Search the graph; *for_one_view* drops what is no longer needed on the way to its rows."""
+        self.found, self.whole, self._is_lean = found, whole, for_one_view
         self.graph = whole.without(without) if without else whole
         self.reached = search(self.graph)
         self._held: Optional[Held] = None
@@ -105,33 +110,42 @@ class Answers:
     def held(self) -> Held:
         """Who holds what, which is computed when it is first asked for."""
         if self._held is None:
-            self._held = hold(self.graph, self.reached)
+            found = numbered(self.graph, self.reached)
+            if self._is_lean:
+                _ = self._lost  # which needs them
+                self._forget_edges()
+            self._held = hold(self.graph, found)
         return self._held
+
+    def _forget_edges(self) -> None:
+        for graph in (self.graph, self.whole):
+            graph.forget_edges()
+        none = self.graph.to
+        edges = self.found.edges
+        self.found.edges = replace(edges, first=none, to=none, offsets=none, text_ends=(none, none))
+        release_freed_memory()
 
     # -- what blocks are ----------------------------------------------------------------------------------
 
     @property
     def class_of(self) -> Any:
-        """For each block the index of its class among `class_names`, int32; 0: none is known."""
+        """For each block the index of its class among `class_names`; 0: none is known."""
         np = import_numpy()
         if self._class_of is None:
             blocks, vtables = self.found.edges.objects
             index = {name: number for number, name in enumerate(self.class_names)}
             known = {vtable: index[name] for vtable, name in self.found.classes.items()}
-            self._class_of = np.zeros(self.graph.blocks, np.int32)
+            self._class_of = np.zeros(self.graph.blocks, np.min_scalar_type(len(self.class_names)))
             values, which = np.unique(vtables, return_inverse=True)
             numbers = np.array([known.get(vtable, 0) for vtable in values.tolist()], np.int32)
             self._class_of[blocks] = numbers[which] if len(values) else 0
         return self._class_of
 
-    def parts_of(self, blocks: Any, most: int = _PARTS) -> list[Part]:
-        """Return what *blocks* are, by size and class, those with most bytes first."""
+    def parts_of(self, blocks: Iterable[Any], most: int = _PARTS) -> list[Part]:
+        """Return what the columns of *blocks* are, by size and class, those with most bytes first."""
         np = import_numpy()
-        if not len(blocks):
-            return []
         kinds: dict[tuple[int, int], Any] = {}  # blocks, and how many are nodes of trees and of lists
-        for begin in range(0, len(blocks), _ROWS):
-            some = blocks[begin : begin + _ROWS]
+        for some in blocks:
             keys, which = np.unique(self._kinds_of(some), return_inverse=True)
             counts = [np.bincount(which)]
             for nodes in (self.graph.trees, self.graph.lists):
@@ -151,7 +165,10 @@ class Answers:
 
     def _kinds_of(self, blocks: Any) -> Any:
         """Return size and class of each of *blocks* as one number, int64."""
-        return self.graph.sizes[blocks].astype("i8") * len(self.class_names) + self.class_of[blocks]
+        kinds = self.graph.sizes_of(blocks)
+        kinds *= len(self.class_names)
+        kinds += self.class_of[blocks]
+        return kinds
 
     @property
     def class_names(self) -> Sequence[str]:
@@ -169,12 +186,15 @@ class Answers:
             self._tops = highest(self.held.dominator)
         return self._tops
 
+    def _size_of(self, block: int) -> int:
+        return int(self.graph.unit[block + 1]) - int(self.graph.unit[block]) << 4
+
     def _own_numbers(self) -> Any:
         np = import_numpy()
         return np.arange(len(self.held.nodes), dtype=np.int32)
 
     def _own_bytes(self, numbers: Any) -> Any:
-        return self.graph.sizes[self.held.nodes[numbers]]
+        return self.graph.sizes_of(self.held.nodes[numbers])
 
     def by_root(self) -> list[Row]:
         """Return the places outside, and what several of them hold, those that retain most first."""
@@ -188,7 +208,7 @@ class Answers:
         first = np.flatnonzero(held.dominator == 0)[1:]
         is_place = held.nodes[first] >= self.graph.blocks
         rows = [Row(self._place(n), np.array([n])) for n in first[is_place].tolist() if held.retained[n]]
-        rows += self._shared(first[~is_place])
+        rows += self._shared()
         return sorted(rows, key=lambda row: -row.holder.retained_bytes)
 
     def _place(self, number: int) -> Holder:
@@ -196,12 +216,13 @@ class Answers:
         retained, blocks = (int(column[number]) for column in (self.held.retained, self.held.blocks))
         return Holder(place.name, place.kind, place.address or None, place.object, retained, blocks, 0)
 
-    def _shared(self, numbers: Any) -> list[Row]:
-        """Return the blocks *numbers*, which several places hold, by two of these places."""
+    def _shared(self) -> list[Row]:
+        """Return the blocks that several places hold, by two of these places."""
         np = import_numpy()
+        numbers, sources, targets = self.held.shared
         if not len(numbers):
             return []
-        low, high = self._two_holders(numbers)
+        low, high = self._two_holders(numbers, sources, targets)
         key, first, which = np.unique(
             low.astype(np.int64) * self.graph.nodes + high, return_index=True, return_inverse=True
         )
@@ -219,11 +240,13 @@ class Answers:
             rows.append(Row(holder, numbers[order[ends[n] : ends[n + 1]]]))
         return rows
 
-    def _two_holders(self, numbers: Any) -> tuple[Any, Any]:
-        """Return two of the places (nodes) that lead to each of *numbers*, equal ones if one is known."""
+    def _two_holders(self, numbers: Any, sources: Any, targets: Any) -> tuple[Any, Any]:
+        """Return two of the places (nodes) that lead to each of *numbers*, equal ones if one is known.
+
+        The edges that hold them come from *sources* to *targets*.
+        """
         np = import_numpy()
-        root = self._roots()
-        sources, targets = self._edges_to(numbers)
+        root = self.held.nodes[highest(self.held.tree)]
         low, high = root.copy(), root.copy()
         tops = self.tops
         for _ in range(_ROUNDS):
@@ -236,34 +259,16 @@ class Answers:
                 break
         return low[numbers], high[numbers]
 
-    def _edges_to(self, numbers: Any) -> tuple[Any, Any]:
-        """Return the edges, as numbers, that hold any of *numbers*."""
-        np = import_numpy()
-        wanted = np.zeros(len(self.held.nodes), bool)
-        wanted[numbers] = True
-        sources, targets = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
-        for source, target in holding_edges(self.graph, self.held):
-            some = np.flatnonzero(wanted[target])
-            sources.append(source[some])
-            targets.append(target[some])
-        return np.concatenate(sources), np.concatenate(targets)
-
-    def _roots(self) -> Any:
-        """Return for each number the node of the place from which the search came to it; -1 for 0."""
-        np = import_numpy()
-        parent = self.reached.parent[self.reached.order]
-        above = self._own_numbers()
-        inner = np.flatnonzero(parent < self.graph.nodes)
-        above[inner + 1] = self.held.number[parent[inner]]
-        above = chain_ends(above)
-        return np.where(above > 0, self.held.nodes[above], -1)
-
     def with_parts(self, row: Row, depth: int) -> Holder:
         """Return the holder of *row* with what it retains, and to *depth* what is below it."""
         np = import_numpy()
         mine = np.zeros(len(self.held.nodes), bool)
         mine[row.numbers] = True
-        parts = self.parts_of(self._blocks_of(mine[self.tops]))
+        pieces = range(0, len(mine), _ROWS)
+        parts = self.parts_of(
+            self._blocks_of(begin + np.flatnonzero(mine[self.tops[begin : begin + _ROWS]]))
+            for begin in pieces
+        )
         below = self.inside(row, depth)
         if len(below) == 1 and below[0].parts[0].blocks == row.holder.retained_blocks:
             below = []  # it says the same as the parts
@@ -292,7 +297,7 @@ class Answers:
 
         What only a holder leads to that doesn't count is not lost.
         """
-        reached = self.reached if self.graph.to is self.whole.to else search(self.whole)
+        reached = self.reached if self.graph is self.whole else search(self.whole)
         return lost_blocks(self.graph, reached)
 
     def _given_back_with(self, block: int) -> Optional[GivenBack]:
@@ -328,12 +333,18 @@ class Answers:
         """
         np = import_numpy()
         folds = self._folds()
-        wanted = np.asarray(numbers, np.int32)  # another type would have the column copied
-        begin, end = (np.searchsorted(folds.above, wanted, side) for side in ("left", "right"))
-        count = end - begin
-        ends = np.cumsum(count)
-        at = np.arange(int(count.sum())) + np.repeat(begin - (ends - count), count)
-        return self._groups_of(folds.order[at], depth, least=least, most=most)
+        found = [np.zeros(0, np.int32)]
+        for first in range(0, len(numbers), _ROWS):
+            # Another type would have the column copied.
+            wanted = np.asarray(numbers[first : first + _ROWS], np.int32)
+            begin, end = (np.searchsorted(folds.above, wanted, side) for side in ("left", "right"))
+            count = end - begin
+            ends = np.cumsum(count)
+            at = np.arange(int(count.sum())) + np.repeat(begin - (ends - count), count)
+            found.append(folds.order[at])
+        if len(found) > 2:
+            release_freed_memory()
+        return self._groups_of(joined(found), depth, least=least, most=most)
 
     def _groups_of(self, numbers: Any, depth: int, *, least: float, most: int) -> list[Holder]:
         """Return *numbers*, each the first of its fold, in groups."""
@@ -341,24 +352,27 @@ class Answers:
         if depth <= 0 or not len(numbers):
             return []
         folds, held = self._folds(), self.held
-        _, which = np.unique(self._kinds_of(held.nodes[numbers]), return_inverse=True)
-        sums = np.bincount(which, weights=held.retained[numbers])
+        pieces = [numbers[begin : begin + _ROWS] for begin in range(0, len(numbers), _ROWS)]
+        sums = Counter[int]()
+        for piece in pieces:
+            kinds, which = np.unique(self._kinds_of(held.nodes[piece]), return_inverse=True)
+            sums.update(dict(zip(kinds.tolist(), np.bincount(which, weights=held.retained[piece]).tolist())))
         found = []
-        for n in np.argsort(-sums, kind="stable")[:most].tolist():
-            mine = numbers[which == n]
-            if sums[n] < max(least * self.held.retained[0], 1):
+        for kind, size_below in sorted(sums.items(), key=lambda one: (-one[1], one[0]))[:most]:
+            if size_below < max(least * self.held.retained[0], 1):
                 break
+            mine = np.concatenate([piece[self._kinds_of(held.nodes[piece]) == kind] for piece in pieces])
             first = int(held.nodes[mine[np.argmax(held.retained[mine])]])
             blocks = int(folds.count[mine].sum())
-            size = int(self.graph.sizes[first])
+            size = self._size_of(first)
             structure = "tree" if self.graph.trees[first] else "list" if self.graph.lists[first] else ""
             usable, name = size - self.found.blocks.header_bytes, self.class_names[int(self.class_of[first])]
             part = Part(blocks, blocks * size, usable, name, structure if blocks > 1 else "")
             address = int(self.found.blocks.addresses(np.array([first]))[0])
             found.append(
                 Holder(
-                    "", BLOCK, address, "", int(sums[n]), int(held.blocks[mine].sum()), blocks * size, [part], (),
-                    self.below(mine, depth - 1, least=least, most=most),
+                    "", BLOCK, address, "", int(size_below), int(held.blocks[mine].sum()), blocks * size, [part],
+                    (), self.below(mine, depth - 1, least=least, most=most),
                 )
             )  # fmt: skip
         return found
@@ -367,7 +381,7 @@ class Answers:
         np = import_numpy()
         if self._known_folds is None:
             held, graph = self.held, self.graph
-            most = (int(graph.sizes.max()) + 1) * len(self.class_names)
+            most = (int(np.diff(graph.unit).max()) + 1 << 4) * len(self.class_names) if graph.blocks else 0
             kind = np.full(len(held.nodes), -1, index_type(most))
             for begin in range(0, len(kind), _ROWS):
                 nodes = held.nodes[begin : begin + _ROWS]
@@ -375,16 +389,24 @@ class Answers:
                 kind[begin + inner] = self._kinds_of(nodes[inner])
             t = held.dominator
             first = self._own_numbers()
-            np.copyto(first, t, where=(kind >= 0) & (kind == kind[t]))
+            for begin in range(0, len(t), _ROWS):
+                here = slice(begin, begin + _ROWS)
+                np.copyto(first[here], t[here], where=(kind[here] >= 0) & (kind[here] == kind[t[here]]))
             first = chain_ends(first)
-            heads = np.flatnonzero((first == self._own_numbers()) & (kind >= 0)).astype(np.int32)
+            heads, count = [np.zeros(0, np.int32)], np.ones(len(t), np.int32)
+            for begin in range(0, len(t), _ROWS):
+                here = slice(begin, begin + _ROWS)
+                is_first = first[here] == np.arange(begin, begin + len(first[here]))
+                heads.append((begin + np.flatnonzero(is_first & (kind[here] >= 0))).astype(np.int32))
+                np.add.at(count, first[here][~is_first], 1)
             del kind
+            heads = joined(heads)
             above = first[t[heads]]
+            del first
             by = np.argsort(above, kind="stable")
-            heads, above = heads[by], above[by]
-            del by
-            count = np.bincount(first, minlength=len(t)).astype(np.int32)
-            self._known_folds = Folds(heads, above, count)
+            self._known_folds = Folds(heads[by], above[by], count)
+            del by, heads, above
+            release_freed_memory()
         return self._known_folds
 
     def _blocks_of(self, numbers: Any) -> Any:
@@ -403,7 +425,7 @@ class Answers:
         numbers = np.flatnonzero((held.nodes >= 0) & (held.nodes < graph.blocks))
         nodes = held.nodes[numbers]
         of_class = self.class_of[nodes] if classes else np.zeros(len(nodes), np.int64)
-        key = np.where(of_class > 0, of_class, -graph.sizes[nodes])
+        key = np.where(of_class > 0, of_class, -graph.sizes_of(nodes))
         kinds, which = np.unique(key, return_inverse=True)
         outer = self._outermost(numbers, which)
         count = len(kinds)
@@ -444,18 +466,15 @@ class Answers:
         """Return the blocks that nothing reaches, and the *most* largest groups of them."""
         np = import_numpy()
         graph, found = self.graph, self.found
-        # What only a holder leads to that doesn't count is not lost.
-        reached = self.reached if graph.to is self.whole.to else search(self.whole)
-        lost, text = lost_blocks(graph, reached)
+        lost, text = self._lost
         structures = lost_structures(graph, lost | (text & graph.live))
-        sizes = graph.sizes[: graph.blocks]
-        least = int(sizes[lost].sum()), int(np.count_nonzero(lost))
-        maybe = int(sizes[text].sum()), int(np.count_nonzero(text))
+        least = graph.bytes_where(lost), int(np.count_nonzero(lost))
+        maybe = graph.bytes_where(text), int(np.count_nonzero(text))
         doubt = found.gaps
         if doubt:
             maybe, least = (maybe[0] + least[0], maybe[1] + least[1]), (0, 0)
         elif found.hidden:
-            unsure = self._in_hidden_tcaches(lost, sizes)
+            unsure = self._in_hidden_tcaches(lost)
             least = least[0] - unsure[0], least[1] - unsure[1]
             maybe = maybe[0] + unsure[0], maybe[1] + unsure[1]
         return Leaks(
@@ -472,10 +491,10 @@ class Answers:
         lost, _ = lost_blocks(self.graph, self.reached)
         return self._groups(lost_structures(self.graph, lost), self.graph.blocks)
 
-    def _in_hidden_tcaches(self, lost: Any, sizes: Any) -> tuple[int, int]:
+    def _in_hidden_tcaches(self, lost: Any) -> tuple[int, int]:
         """Return bytes and number of the lost blocks that tcaches which were not read may have."""
         np = import_numpy()
-        found, counts = np.unique(sizes[lost], return_counts=True)
+        found, counts = np.unique(self.graph.sizes_of(np.flatnonzero(lost)), return_counts=True)
         taken = [
             (size, min(count, self.found.hidden.get(size, 0)))
             for size, count in zip(found.tolist(), counts.tolist())
@@ -486,7 +505,7 @@ class Answers:
         np = import_numpy()
         if not len(lost.heads):
             return []
-        sizes = self.graph.sizes[lost.heads]
+        sizes = self.graph.sizes_of(lost.heads)
         classes = self.class_of[lost.heads]
         _, first, which = np.unique(self._kinds_of(lost.heads), return_index=True, return_inverse=True)
         sums = np.bincount(which, weights=lost.bytes)
@@ -521,12 +540,12 @@ class Answers:
         phase = int(self.reached.phases(self.graph.nodes)[block])
         above: list[Holder] = []
         path: list[Holder] = []
+        way = int(self.held.tree[number])
         while number and len(above) < _MOST_WORDS and (number := int(self.held.dominator[number])):
             above.append(self._node(int(self.held.nodes[number])))
-        node = int(self.reached.parent[block])
-        while 0 <= node < self.graph.nodes and len(path) < _LONGEST_PATH:
-            path.append(self._node(node))
-            node = int(self.reached.parent[node])
+        while way and len(path) < _LONGEST_PATH:
+            path.append(self._node(int(self.held.nodes[way])))
+            way = int(self.held.tree[way])
         numbers = self.held.number[block : block + 1]
         below = self.below(numbers, depth, least=0) if numbers[0] else []
         found = self._node(block)._replace(below=below, given_back=self._given_back_with(block))
@@ -554,7 +573,7 @@ class Answers:
         number = int(self.held.number[node])
         if node >= self.graph.blocks:
             return self._place(number)
-        size = int(self.graph.sizes[node])
+        size = self._size_of(node)
         name = self.class_names[int(self.class_of[node])]
         part = Part(1, size, size - self.found.blocks.header_bytes, name)
         address = int(self.found.blocks.addresses(import_numpy().array([node]))[0])
@@ -570,11 +589,15 @@ class Answers:
         np = import_numpy()
         graph, found = self.graph, self.found
         rows: list[Row] = []
+        leaks = self.leaks(query.top)
         if not query.only_leaks:
             rows = self.by_root() if query.by == ROOT else self.by_kind(classes=query.by == BY_TYPE)
             rows = [row for row in rows if row.holder.retained_bytes >= query.min_bytes]
-        listed, leaks = rows[: query.top], self.leaks(query.top)
+        listed = rows[: query.top]
         *back, lost_back = self.given_back(listed if query.by == ROOT else ())
+        if self._is_lean and self._held is not None:
+            self._held.number = self._held.tree = self._held.nodes[:0]
+            release_freed_memory()
         holders = [row.holder for row in listed]
         if query.by == ROOT:
             holders = [
@@ -583,17 +606,17 @@ class Answers:
         if leaks.least_blocks and leaks.least_blocks == int(np.count_nonzero(self._lost[0])):
             leaks = replace(leaks, given_back=lost_back)
         ends = [0, *self.reached.phase_ends]
-        own = graph.sizes[self.reached.order]
-        by_stack = own[ends[BY_STACK - 1] : ends[BY_STACK + 1]].sum()
-        by_text = own[ends[TEXT_END - 1] :].sum()
+        order = self.reached.order
+        by_stack = graph.bytes_of(order[ends[BY_STACK - 1] : ends[BY_STACK + 1]])
+        by_text = graph.bytes_of(order[ends[TEXT_END - 1] :])
         return HeapView(
             program=found.program,
             pid=found.pid,
             allocator=found.allocator,
             live_blocks=int(np.count_nonzero(graph.live)),
-            live_bytes=int(graph.sizes[: graph.blocks][graph.live].sum()),
-            variables_bytes=int(own.sum() - by_stack - by_text),
-            stacks_bytes=int(by_stack),
+            live_bytes=graph.bytes_where(graph.live),
+            variables_bytes=graph.bytes_of(order) - by_stack - by_text,
+            stacks_bytes=by_stack,
             other_bytes=found.outside.memory_bytes,
             by=query.by,
             holders=holders,
@@ -626,7 +649,7 @@ def _below(held: Held) -> Any:
     """Return how many nodes each dominates, itself included."""
     np = import_numpy()
     count = np.ones(len(held.nodes), np.int64)
-    retain(held.dominator, depths(held.dominator), count)
+    retain(held.dominator, count)
     return count
 
 

@@ -72,7 +72,7 @@ def _types(answers: Answers, names: Names) -> list[HeapSum]:
     np = import_numpy()
     graph = answers.graph
     live = np.flatnonzero(graph.live)
-    sizes, classes = graph.sizes[live], answers.class_of[live]
+    sizes, classes = graph.sizes_of(live), answers.class_of[live].astype(np.int64)
     kinds, which = np.unique(np.where(classes > 0, classes, -sizes), return_inverse=True)
     counts = np.bincount(which, minlength=len(kinds))
     sums = np.bincount(which, weights=sizes, minlength=len(kinds))
@@ -140,7 +140,7 @@ def _columns(answers: Answers, rows: Sequence[Row]) -> Optional[BlockColumns]:
     return BlockColumns(
         len(live),
         _pack(np.diff(addresses, prepend=np.int64(0)), "<i8"),
-        _pack(graph.sizes[live] >> 4, "<u4"),
+        _pack(graph.sizes_of(live) >> 4, "<u4"),
         _pack(holders, "<i4"),
     )
 

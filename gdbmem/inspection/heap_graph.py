@@ -242,7 +242,8 @@ def read_stopped_graph(
 def answer(found: HeapGraph, query: HeapQuery) -> HeapView:
     """Return the answer to *query*. Raises InputError if it names a holder that is not there."""
     graph = found.graph()
-    return Answers(found, graph, _nodes(found, graph, query.without)).view(query)
+    without = _nodes(found, graph, query.without)
+    return Answers(found, graph, without, for_one_view=query.block is None).view(query)
 
 
 def whole_answer(found: HeapGraph, query: HeapQuery) -> SavedHeap:

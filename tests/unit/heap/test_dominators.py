@@ -99,10 +99,8 @@ def test_a_chain_deeper_than_any_stack_is_summed_up() -> None:
     dominator = np.concatenate(([0], np.arange(count))).astype(np.int32)
     own = np.ones(count + 1, np.int64)
     own[0] = 0
-    depth = algorithm.depths(dominator)
-    assert depth[-1] == count
     sums = own.copy()
-    algorithm.retain(dominator, depth, sums)
+    algorithm.retain(dominator, sums)
     assert sums[:3].tolist() == [count, count, count - 1]
     assert sums[-1] == 1
 
@@ -127,21 +125,23 @@ def deep_trees(seed: int) -> tuple[Any, Any]:
     return np.array(t, np.int32), np.array([chance.randrange(1000) for _ in t], np.int64)
 
 
-def test_deep_trees_are_summed_up_as_they_are_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(algorithm, "_DEEP", 50)
-    for seed in range(6):
+@pytest.mark.parametrize(
+    ("deep", "at_a_time"), [(50, 1 << 14), (algorithm._DEEP, 100), (0, 1 << 14), (1 << 30, 5000)]
+)
+def test_deep_trees_are_summed_up_as_they_are_one_by_one(
+    deep: int, at_a_time: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(algorithm, "_DEEP", deep)
+    monkeypatch.setattr(algorithm, "_AT_A_TIME", at_a_time)
+    for seed in range(3):
         t, own = deep_trees(seed)
-        above, below = [0] * len(t), own.tolist()
-        for number in range(1, len(t)):
-            above[number] = above[t[number]] + 1
+        below = own.tolist()
         for number in range(len(t) - 1, 0, -1):
             below[t[number]] += below[number]
         top = list(range(len(t)))
         for number, dominator in enumerate(t.tolist()):
             top[number] = top[dominator] if dominator else number
-        depth = algorithm.depths(t)
-        assert depth.tolist() == above, f"seed {seed}"
         sums = own.copy()
-        algorithm.retain(t, depth, sums)
+        algorithm.retain(t, sums)
         assert sums.tolist() == below, f"seed {seed}"
         assert algorithm.highest(t).tolist() == top, f"seed {seed}"

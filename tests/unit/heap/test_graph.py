@@ -6,10 +6,18 @@ import random
 import tracemalloc
 from collections.abc import Sequence
 
+import pytest
+
 from gdbmem.arrays import import_numpy
-from gdbmem.heap.graph import Graph, Place, hold, lost_blocks, lost_structures, make_graph, search
+from gdbmem.heap import graph as graph_module
+from gdbmem.heap import holders, links
+from gdbmem.heap.blocks import Blocks, Region
+from gdbmem.heap.graph import Graph, Place, hold, lost_blocks, lost_structures, make_graph, numbered, search
+from gdbmem.heap.holders import Answers, HeapGraph
 from gdbmem.heap.links import classify
+from gdbmem.heap.places import Outside
 from gdbmem.heap.words import Edges
+from gdbmem.model.heap_graph import HeapQuery
 
 np = import_numpy()
 
@@ -35,11 +43,12 @@ def graph_of(
     read = Edges(first, to, offsets, np.zeros(len(to), bool), (none, none), (none, np.zeros(0, np.uint64)))
     sizes = np.full(count, SIZE, np.int64)
     numbers, blocks = (np.array(column, np.int64) for column in zip(*words)) if words else (none, none)
-    return make_graph(read, classify(read, sizes), np.ones(count, bool), sizes, places, (numbers, blocks))
+    unit = np.arange(count + 1, dtype=np.uint32) * (SIZE >> 4)
+    return make_graph(read, classify(read, sizes), np.ones(count, bool), unit, places, (numbers, blocks))
 
 
 def retained(graph: Graph) -> dict[str, int]:
-    held = hold(graph, search(graph))
+    held = hold(graph, numbered(graph, search(graph)))
     return {
         place.name: int(held.retained[held.number[graph.blocks + number]]) // SIZE
         for number, place in enumerate(graph.places)
@@ -161,10 +170,11 @@ def test_who_holds_a_long_list_takes_a_few_numbers_for_each_block() -> None:
     try:
         links = classify(read, sizes)
         taken.append(tracemalloc.get_traced_memory()[1])
-        graph = make_graph(read, links, live, sizes, [VARIABLE], words)
+        unit = np.arange(rows + 1, dtype=np.uint32) * (SIZE >> 4)
+        graph = make_graph(read, links, live, unit, [VARIABLE], words)
         reached = search(graph)
         tracemalloc.reset_peak()
-        held = hold(graph, reached)
+        held = hold(graph, numbered(graph, reached))
         taken.append(tracemalloc.get_traced_memory()[1])
     finally:
         tracemalloc.stop()
@@ -173,3 +183,36 @@ def test_who_holds_a_long_list_takes_a_few_numbers_for_each_block() -> None:
     per_block = [size / rows for size in taken]
     assert per_block[0] < 70, per_block
     assert per_block[1] < 80, per_block
+
+
+def test_the_holders_of_a_large_heap_take_fewer_numbers_than_its_edges_and_blocks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for module in (graph_module, holders, links):
+        monkeypatch.setattr(module, "_ROWS", 1 << 13)
+    rows = 1 << 17
+    number = np.arange(rows, dtype=np.int64)
+    # A tree of nodes of three sizes: each leads to two others, and some to one of another branch.
+    to = np.stack((2 * number + 1, 2 * number + 2, (7 * number + 5) % rows), 1)
+    here = (to < rows) & (to != number[:, None])
+    here[number % 8 > 0, 2] = False
+    first = np.append(0, np.cumsum(here.sum(1))).astype(np.int32)
+    offsets = np.tile(np.arange(3, dtype=np.uint8), (rows, 1))[here]
+    none = np.zeros(0, np.int32)
+    objects = none, np.zeros(0, np.uint64)
+    read = Edges(
+        first, to[here].astype(np.int32), offsets, np.zeros(len(offsets), bool), (none, none), objects
+    )
+    units = np.append(0, np.cumsum(2 + number % 3)).astype(np.uint32)
+    blocks = Blocks([Region(0x10000, 0x10000 + 16 * int(units[-1]), units[:-1], np.ones(rows, bool))])
+    outside = Outside([VARIABLE], np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int64), 0, 0)
+    found = HeapGraph("made", None, blocks, read, outside, {}, [])
+    del to, here, first, offsets, units, number, read, blocks
+    tracemalloc.start()
+    try:
+        view = Answers(found, found.graph(), for_one_view=True).view(HeapQuery())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert view.holders[0].retained_blocks == rows
+    assert peak / rows < 60, peak / rows
