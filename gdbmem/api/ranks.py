@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +11,7 @@ from statistics import mean, median
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.api.profiles import ReadOptions, diff, rank, read_record
-from gdbmem.api.series import Recording, judge_recordings, judged_points, summary_of
+from gdbmem.api.series import Recording, judge_recordings, judged_points, run_of_one, summary_of
 from gdbmem.errors import InputError, Notice
 from gdbmem.json_values import from_fields
 from gdbmem.model.calltree import Frame
@@ -42,6 +43,7 @@ class _RankRun(NamedTuple):
 
     rank: Rank
     run: Run
+    process: Optional[tuple[int, int]] = None  # pid and start, if the run is of all ranks of a host
 
 
 class _Growth(NamedTuple):
@@ -130,20 +132,31 @@ def _runs(operands: Sequence[str | os.PathLike[str]]) -> Iterator[_RankRun]:
             if not is_run(place):
                 continue
             run = open_run(place)
-            facts = run.facts.get("rank")
-            if facts is None:
-                continue
             try:
-                rank = from_fields(Rank, facts)
-                if not (0 <= rank.rank < _MOST_RANKS and 0 <= (rank.size or 0) <= _MOST_RANKS):
-                    raise ValueError("its number, or that of all ranks, is impossible")
-                yield _RankRun(rank, run)
+                yield from _ranks_in(run)
             except ValueError as error:
                 raise InputError(
                     f"the rank in {printable(str(place))}/run.json is damaged: {printable(str(error))}",
                     slug="run-damaged",
                     hint="leave that run out",
                 ) from error
+
+
+def _ranks_in(run: Run) -> Iterator[_RankRun]:
+    """Yield the ranks that *run* is of: one, or those of a host. Raises ValueError."""
+    found: list[tuple[Any, Optional[tuple[int, int]]]] = (
+        [(run.facts["rank"], None)] if "rank" in run.facts else []
+    )
+    for facts in run.facts.get("node_ranks") or ():
+        pid, ticks = facts.get("pid"), facts.get("start_ticks")
+        if not isinstance(pid, int) or not isinstance(ticks, int):
+            raise ValueError("its process is not a number")
+        found.append(({name: facts[name] for name in Rank._fields if name in facts}, (pid, ticks)))
+    for facts, process in found:
+        rank = from_fields(Rank, facts)
+        if not (0 <= rank.rank < _MOST_RANKS and 0 <= (rank.size or 0) <= _MOST_RANKS):
+            raise ValueError("its number, or that of all ranks, is impossible")
+        yield _RankRun(rank, run, process)
 
 
 def _newest(found: Sequence[_RankRun], notices: list[Notice]) -> list[_RankRun]:
@@ -193,7 +206,37 @@ def _pair_of_all(found: Sequence[_RankRun]) -> tuple[str, str]:
 
 
 def _of_series(one: _RankRun, fail_on: Optional[FailOn]) -> _Growth:
-    recording = Recording(one.run.folder)
+    if one.process is None:
+        return _of_recording(one, Recording(one.run.folder), fail_on)
+    with contextlib.ExitStack() as stack, contextlib.closing(Recording(one.run.folder)) as whole:
+        points, gone = _points_of(whole, *one.process)
+        if not points:
+            return _Growth(RankState(one.rank.rank, one.rank.host, str(one.run.folder), None, None, None), [])
+        name = f"rank {one.rank.rank}"
+        folder = run_of_one(
+            one.run.folder.name, name, whole.facts._replace(target=name), points, stack, gone=gone
+        )
+        recording = stack.enter_context(contextlib.closing(Recording(folder)))
+        return _of_recording(one, recording, fail_on)
+
+
+def _points_of(
+    recording: Recording, pid: int, ticks: int
+) -> tuple[list[tuple[float, float]], Optional[float]]:
+    """Return the RSS of a process and its descendants, summed, at each time, and when the last of them had ended."""
+    family = {line.number: line for line in recording.lines if (line.pid, line.start_ticks) == (pid, ticks)}
+    for line in recording.lines:  # a parent comes first
+        if line.parent in family:
+            family[line.number] = line
+    sums: dict[float, float] = defaultdict(float)
+    for number in family:
+        for t, size in recording.points(number, "rss_bytes"):
+            sums[t] += size
+    ends = [line.gone for line in family.values()]
+    return sorted(sums.items()), None if None in ends else max((end for end in ends if end), default=None)
+
+
+def _of_recording(one: _RankRun, recording: Recording, fail_on: Optional[FailOn]) -> _Growth:
     summary = summary_of(recording)
     facts = one.run.facts
     (judged,) = judge_recordings([recording], [summary], fail_on)
@@ -202,7 +245,7 @@ def _of_series(one: _RankRun, fail_on: Optional[FailOn]) -> _Growth:
         one.rank.rank,
         one.rank.host,
         str(one.run.folder),
-        _status(facts.get("status")),
+        _status(facts.get("status")) if one.process is None else None,
         summary.first_bytes if len(points) > 1 else None,
         summary.last_bytes,
         summary.verdict.kind,

@@ -8,11 +8,11 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Optional, Union
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import location
-from gdbmem.formats.series import RecordedSeries, read_series, series_tool
+from gdbmem.formats.series import read_series, series_tool
 from gdbmem.linux.process.process import stat_of
 from gdbmem.model.series import TREE, Comparison, SeriesFacts, SeriesLine, SeriesSummary
 from gdbmem.runs.run import Run, current_folder, is_run, open_run
@@ -66,25 +66,39 @@ def is_series_file(path: Path) -> bool:
 
 def _run_of(path: Path, stack: contextlib.ExitStack) -> Path:
     series = read_series(path)
-    above = stack.enter_context(tempfile.TemporaryDirectory(prefix="gdbmem-"))
-    run = Run.create(series.target, parent=Path(above), pid=0, folder=Path(above) / path.name)
-    run.update()  # now it is a run
-    _write(run.folder, series)
-    return run.folder
-
-
-def _write(folder: Path, series: RecordedSeries) -> None:
     times = [t for t, _ in series.points]
     spacing = median(b - a for a, b in zip(times, times[1:])) if len(times) > 1 else 1.0
     facts = SeriesFacts(
         f"{series.target} ({series.tool})", spacing, series.began, "", 0.0, unknown_samples=series.unknown
     )
-    writer = SeriesWriter(folder, facts)
+    return run_of_one(path.name, series.target, facts, series.points, stack)
+
+
+def run_of_one(
+    name: str,
+    target: str,
+    facts: SeriesFacts,
+    points: Sequence[tuple[float, float]],
+    stack: contextlib.ExitStack,
+    *,
+    gone: Optional[float] = None,
+) -> Path:
+    """Return a folder called *name* with the recording of one process, (time, bytes); it goes as *stack* is closed.
+
+    *gone* is when the process was found to have ended.
+    """
+    above = stack.enter_context(tempfile.TemporaryDirectory(prefix="gdbmem-"))
+    run = Run.create(target, parent=Path(above), pid=0, folder=Path(above) / name)
+    run.update()  # now it is a run
+    writer = SeriesWriter(run.folder, facts)
     try:
-        line = SeriesLine(1, _NO_PROCESS, 0, series.target, "", TREE, 0.0)
-        writer.extend([(t, round(size)) for t, size in series.points], line)
+        writer.extend(
+            [(t, round(size)) for t, size in points],
+            SeriesLine(1, _NO_PROCESS, 0, target, "", TREE, 0.0, gone),
+        )
     finally:
         writer.close()
+    return run.folder
 
 
 __all__ = [

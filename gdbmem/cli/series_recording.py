@@ -52,7 +52,7 @@ def _options(args: argparse.Namespace, words: Optional[Sequence[str]]) -> Record
     return RecordingOptions(
         program=words,
         resume=args.resume,
-        wanted=Wanted([int(word) for word in args.targets], args.name, args.user, args.cgroup),
+        wanted=Wanted([int(word) for word in args.targets], args.name, args.user, args.cgroup, args.job),
         run=args.run,
         interval_seconds=args.interval,
         duration_seconds=math.inf if args.duration is None else args.duration,

@@ -440,7 +440,7 @@ which grew once; --series takes all snapshots of a run, of one name, or of a fil
         "gdbmem monitor",
         """\
 Watch the memory of a process tree, and judge whether it grows.
-Usage: COMMAND [OPTIONS] PID… | --name PATTERN | --user USER | --cgroup PATH
+Usage: COMMAND [OPTIONS] PID… | --name PATTERN | --user USER | --cgroup PATH | --job JOB
        COMMAND [OPTIONS] -- PROGRAM [ARGUMENTS]
        COMMAND [OPTIONS] RUN…
 
@@ -458,6 +458,9 @@ target:
   --name PATTERN      watch processes whose name or command line matches this regular expression
   --user USER         watch the processes of USER
   --cgroup PATH       watch the processes in a cgroup, by its folder under /sys/fs/cgroup
+  --job JOB           watch the ranks of a job of mpirun, srun or torchrun on this host, as its launcher names it
+  --one-per-node      started by mpirun, srun or torchrun: run the program alone, and let one monitor record all ranks
+                      of the host in one run, which 'gdbmem ranks' judges
   --grow              also record which lines make the processes bigger, as grow does (in the run: grown.faults)
   --no-children       don't follow their children
 

@@ -25,6 +25,7 @@ from gdbmem.linux.process.process import boot_id
 from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesFacts, SeriesLine, Verdict
 from gdbmem.recording.beside import BlackBoxProcess, GrowingLines
 from gdbmem.recording.targets import (
+    RanksHere,
     Wanted,
     WatchedProgram,
     WatchTarget,
@@ -404,6 +405,8 @@ def record_series(options: RecordingOptions, open_view: OpenView, command: Seque
         plan = SamplingPlan(options.interval_seconds, options.duration_seconds, stays=stays)
         clock = clock_of(ready.writer.facts)
         view = _watched(ready, options.triggers, tree, stack)
+        if target.ranks is not None:
+            view = WatchedView(view, lambda look: _note_ranks(run, target.ranks))
         lines = _growing_lines(ready, stack) if options.grow or options.black_box else None
         box = _black_box(ready, options, stack) if options.black_box else None
         ending = SeriesRecorder(tree, ready.writer, plan, view, clock=clock, program=program).run()
@@ -459,6 +462,15 @@ def _watched(
     )
     stack.callback(triggers.close)
     return WatchedView(ready.view, triggers.see, glances=True)
+
+
+def _note_ranks(run: Run, ranks: Optional[RanksHere]) -> None:
+    """Keep which process is which rank."""
+    found = ranks.take_changed() if ranks is not None else []
+    if found:
+        with contextlib.suppress(InputError):  # a full disk, which the writer of the series reports
+            earlier = [one for one in run.facts.get("node_ranks") or () if one not in found]
+            run.update(node_ranks=[*earlier, *found])
 
 
 def verdict_so_far(folder: Path) -> Verdict:

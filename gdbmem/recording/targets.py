@@ -9,17 +9,76 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Container, Mapping, Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import InputError, TargetError
+from gdbmem.files import JsonObject
+from gdbmem.json_values import as_json
 from gdbmem.launch.program import NotExecutableError, NotFoundError
 from gdbmem.linux.monitoring.sampling import ProcessFiles
 from gdbmem.linux.process import process
 from gdbmem.linux.process.process import program_name, words_of
+from gdbmem.runs.ranks import Rank, job_name, rank_of
 from gdbmem.runs.run import Run
 from gdbmem.text import printable
+
+_FIRST_RANK_SECONDS, _BETWEEN_SEARCHES = 30.0, 0.05
+ONE_PER_NODE = "--one-per-node"
+
+
+class RanksHere:
+    """The processes on this host that a launcher has started as the ranks of one job."""
+
+    def __init__(self, job: str) -> None:
+        """*job* is as job_name() has it."""
+        self._job = job
+        self._known: dict[tuple[int, int], Optional[Rank]] = {}  # by pid and start
+        self._found: dict[tuple[int, int], Rank] = {}  # those without the descendants
+        self._told = 0
+
+    def find(self) -> set[int]:
+        """Return the ranks, without their descendants, which have the launcher's variables too."""
+        stats = {pid: stat for pid in process.pids() if (stat := process.stat_of(pid)) is not None}
+        ranks = {pid: rank for pid, stat in stats.items() if (rank := self._rank(pid, stat)) is not None}
+        roots = {pid for pid in ranks if not self._is_below(pid, ranks, stats)}
+        self._found.update({(pid, stats[pid].start_ticks): ranks[pid] for pid in roots})
+        return roots
+
+    def take_changed(self) -> list[JsonObject]:
+        """Return the facts of all ranks that were found so far; [] if they are those of the last call."""
+        if len(self._found) == self._told:
+            return []
+        self._told = len(self._found)
+        return [
+            {"pid": pid, "start_ticks": ticks, **as_json(rank)} for (pid, ticks), rank in self._found.items()
+        ]
+
+    def _rank(self, pid: int, stat: process.Stat) -> Optional[Rank]:
+        key = pid, stat.start_ticks
+        if key in self._known:
+            return self._known[key]
+        rank = rank_of(process.initial_environment(pid))
+        if rank is not None and job_name(rank, stat.parent) == self._job:
+            if ONE_PER_NODE in words_of(pid):  # gdbmem, which is about to execute the program
+                return None
+        else:
+            rank = None
+        self._known[key] = rank
+        return rank
+
+    @staticmethod
+    def _is_below(pid: int, ranks: Container[int], stats: Mapping[int, process.Stat]) -> bool:
+        seen = {pid}
+        at = stats[pid].parent
+        while at in stats and at not in seen:
+            if at in ranks:
+                return True
+            seen.add(at)
+            at = stats[at].parent
+        return False
 
 
 class WatchTarget(NamedTuple):
@@ -29,6 +88,7 @@ class WatchTarget(NamedTuple):
     name: str
     words: dict[str, object]
     may_return: bool  # more of its kind may start after all have ended
+    ranks: Optional[RanksHere] = None  # of a parallel job
 
 
 class Wanted(NamedTuple):
@@ -38,6 +98,7 @@ class Wanted(NamedTuple):
     name: Optional[re.Pattern[str]] = None  # of names and command lines
     user: Optional[str] = None
     cgroup: Optional[str] = None  # its folder
+    job: Optional[str] = None  # of a launcher: its ranks on this host
 
 
 def find_target(wanted: Wanted) -> WatchTarget:
@@ -48,6 +109,8 @@ def find_target(wanted: Wanted) -> WatchTarget:
         return _user(wanted.user)
     if wanted.cgroup is not None:
         return _cgroup(wanted.cgroup)
+    if wanted.job is not None:
+        return _ranks_of(wanted.job)
     return _pids(dict.fromkeys(wanted.pids))
 
 
@@ -116,6 +179,20 @@ def _cgroup(path: str) -> WatchTarget:
     )
 
 
+def _ranks_of(job: str) -> WatchTarget:
+    ranks = RanksHere(job)
+    deadline = time.monotonic() + _FIRST_RANK_SECONDS
+    while not ranks.find():
+        if time.monotonic() > deadline:
+            raise TargetError(
+                f"no rank of the job {printable(job)} runs here",
+                slug="no-such-process",
+                hint="it is as the launcher names it in its variables: PMIX_NAMESPACE, SLURM_JOB_ID.STEP, …",
+            )
+        time.sleep(_BETWEEN_SEARCHES)
+    return WatchTarget(ranks.find, f"ranks of {job}", {"job": job}, may_return=True, ranks=ranks)
+
+
 def target_of_program(program: WatchedProgram) -> WatchTarget:
     """Watch a program started by the monitor."""
     stat = process.stat_of(program.pid)
@@ -145,6 +222,8 @@ def find_again(run: Run) -> WatchTarget:
         return _user(words["user"])
     if "cgroup" in words:
         return _cgroup(words["cgroup"])
+    if "job" in words:
+        return _ranks_of(str(words["job"]))
     return _pids({int(pid): ticks for pid, ticks in words["pids"].items()})
 
 

@@ -127,9 +127,18 @@ def default_name(program: str, pid: int, rank: Optional[Rank]) -> str:
     return f"gdbmem.{program}.{job}.r{rank.rank}{restart}"
 
 
-def job_name(rank: Rank) -> str:
-    """Return the job of *rank* as a file's name; if the launcher does not tell it, a number that its ranks share."""
-    return _file_name(rank.job) or str(os.getppid())  # the parent of the ranks of a host is the launcher
+def job_name(rank: Rank, parent: Optional[int] = None) -> str:
+    """Return the job of *rank* as a file's name; if the launcher does not tell it, a number that its ranks share.
+
+    That is the pid of the ranks' *parent* on their host (None: our own), the launcher.
+    """
+    return _file_name(rank.job) or str(os.getppid() if parent is None else parent)
+
+
+def without_rank(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return *environment* without what makes a process a rank."""
+    rank = {name for launcher in _LAUNCHERS for name in launcher.rank}
+    return {name: value for name, value in environment.items() if name not in rank}
 
 
 def expanded(folder: str, rank: Optional[Rank], pid: int) -> str:

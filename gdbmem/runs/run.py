@@ -48,6 +48,7 @@ _KINDS = {
     "process": dict[str, object],
     "monitor": dict[str, object],
     "rank": dict[str, object],
+    "node_ranks": list[dict[str, object]],
 }  # of the facts; those that gates depend on are checked, and refused if damaged, where they are judged
 
 

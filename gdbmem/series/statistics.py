@@ -316,6 +316,9 @@ def _stood_still(times: Sequence[float], values: Sequence[float], gap: int, gaps
 _SECONDS = 1.0  # a process of some GiB is torn down in less time on an idle machine
 _TEARDOWN_SHARE, _MOST_SECONDS = 0.1, 3.0  # of the time, if that is more; but never more than this
 _MOST_TEARDOWN_SAMPLES = 4  # number of samples that may belong to it, at any distance
+_MOST_OF_LIFE = (
+    4  # no more than one in so many samples, and seconds: a short program may well free what it held
+)
 _LEAST_TEARDOWN_BYTES = 64 << 10
 _STANDS_OUT = 6.0  # times the noise
 
@@ -325,14 +328,14 @@ Point = tuple[float, float]  # seconds, bytes
 def without_teardown(points: list[Point]) -> list[Point]:
     """Return the *points* of a program that has ended, without a final fall that was not followed by a rise."""
     least = max(_LEAST_TEARDOWN_BYTES, _STANDS_OUT * noise_of([value for _, value in points[-200:]]))
-    seconds = (
-        max(_SECONDS, min(_TEARDOWN_SHARE * (points[-1][0] - points[0][0]), _MOST_SECONDS)) if points else 0.0
-    )
+    life = points[-1][0] - points[0][0] if points else 0.0
+    seconds = min(max(_SECONDS, min(_TEARDOWN_SHARE * life, _MOST_SECONDS)), life / _MOST_OF_LIFE)
+    samples = min(_MOST_TEARDOWN_SAMPLES, max(len(points) // _MOST_OF_LIFE, 1))
     begin = len(points)
     highest = 0.0
     for number in range(len(points) - 1, 0, -1):
         t, value = points[number]
-        if len(points) - number > _MOST_TEARDOWN_SAMPLES and points[-1][0] - t > seconds:
+        if len(points) - number > samples and points[-1][0] - t > seconds:
             break
         highest = max(highest, value)
         if points[number - 1][1] - highest > least:

@@ -6,10 +6,13 @@ import contextlib
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
+import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -113,3 +116,66 @@ def test_one_port_has_the_numbers_of_all_ranks_of_a_host_also_when_the_one_that_
             monitor.terminate()
         for monitor in monitors.values():
             monitor.wait(20)
+
+
+GROWS = """
+import os, sys, time
+rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
+keep = []
+for _ in range(24):
+    keep.append(b"x" * ((rank + 1) << 20))
+    time.sleep(0.25)
+os._exit(rank)
+"""
+
+
+def monitor_of(job: str) -> set[int]:
+    found = subprocess.run(
+        ["pgrep", "-f", "--", f"--job {job} |--resume .*/{job}$"], capture_output=True, text=True
+    )
+    names = {int(pid): Path(f"/proc/{pid}/comm") for pid in found.stdout.split()}
+    return {pid for pid, name in names.items() if name.exists() and name.read_text().strip() != "sh"}
+
+
+def test_one_monitor_records_all_ranks_of_a_host_and_another_takes_over_when_it_is_killed(
+    scratch: Path,
+) -> None:
+    job = f"one{os.getpid()}"
+    ranks = [
+        subprocess.Popen(
+            [GDBMEM, "monitor", "--one-per-node", "--run", "%j", "--", sys.executable, "-c", GROWS],
+            cwd=scratch,
+            env={**os.environ, **RANK, "PMIX_NAMESPACE": job, "OMPI_COMM_WORLD_RANK": str(rank)},
+            stderr=subprocess.DEVNULL,
+        )
+        for rank in range(4)
+    ]
+    facts = scratch / job / "run.json"
+
+    def seen() -> set[int]:
+        with contextlib.suppress(OSError):
+            return {one["rank"] for one in json.loads(facts.read_text()).get("node_ranks", ())}
+        return set()
+
+    wait_until(lambda: seen() == {0, 1, 2, 3})
+    assert len(monitor_of(job)) == 1
+    (first,) = monitor_of(job)
+    os.kill(first, signal.SIGKILL)
+    wait_until(lambda: len(monitor_of(job) - {first}) == 1)
+    assert [rank.wait(60) for rank in ranks] == [0, 1, 2, 3]  # the program's own
+    wait_until(lambda: not monitor_of(job) and "ended" in json.loads(facts.read_text()))
+    found = json.loads(
+        subprocess.run([GDBMEM, "ranks", job, "--json"], cwd=scratch, capture_output=True, check=True).stdout
+    )
+    assert [one["rank"] for one in found["ranks"]] == [0, 1, 2, 3] and not found["missing"]
+    grown = [one["after_bytes"] - one["before_bytes"] for one in found["ranks"]]
+    for rank, size in enumerate(grown):  # what came before the first sample, or after the last, is not in it
+        assert 12 * (rank + 1) << 20 <= size <= (24 * (rank + 1) + 12) << 20, grown
+    assert found["total"]["rank_of_max"] == 3
+
+
+def wait_until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Optional
+from typing import NoReturn, Optional
 
 from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.errors import UsageError, failing
 from gdbmem.gates.reports import Gate, ci_files, ci_reports
-from gdbmem.runs.ranks import is_chosen
+from gdbmem.runs.ranks import expanded, is_chosen, job_name, own_rank
+from gdbmem.runs.run import current_folder
 from gdbmem.terminal.console import picture_kind
 from gdbmem.text import printable
 
@@ -35,9 +38,45 @@ def _record(args: argparse.Namespace, program: Optional[list[str]], gate: Gate) 
         from gdbmem.launch.program import execute  # not always needed
 
         execute(program[0], program[1:], {})
+    if program is not None and args.one_per_node:
+        _leave_to_one_monitor(args, program)
     from gdbmem.cli.series_recording import record  # not needed for --help
 
     return record(args, program, gate)
+
+
+def _leave_to_one_monitor(args: argparse.Namespace, program: list[str]) -> NoReturn:
+    """Execute *program*, after the monitor of all ranks of this host has been started, if it was not yet."""
+    from gdbmem.launch.program import execute, find_program  # not always needed
+    from gdbmem.recording.beside import start_node_monitor  # as the one before
+
+    rank = own_rank()
+    if rank is None:
+        raise UsageError(
+            "--one-per-node: no launcher of several ranks has set its variables",
+            slug="no-rank",
+            hint="start gdbmem by mpirun, srun or torchrun",
+        )
+    if args.run and "%r" in args.run.replace("%%", ""):
+        raise UsageError("--one-per-node records all ranks of a host in one run", hint="--run runs/%j.%h")
+    find_program(program[0])
+    job = job_name(rank)
+    name = f"gdbmem.{Path(program[0]).name}.{job}.{os.uname().nodename}"
+    folder = (current_folder() / (expanded(args.run, rank, os.getpid()) if args.run else name)).absolute()
+    words = ["--interval", f"{args.interval}s", "--pss-budget", str(args.pss_budget)]
+    words += ["--no-children"] if args.no_children else []
+    if args.prometheus:
+        words += ["--prometheus", ":".join(map(str, args.prometheus))]
+        words += ["--tree-only"] if args.tree_only else []
+    try:
+        if start_node_monitor(job, folder, words):
+            print(
+                f"gdbmem: the ranks of this host are recorded in {printable(str(folder))}: gdbmem ranks",
+                file=sys.stderr,
+            )
+    except OSError as error:
+        print(f"gdbmem: the ranks of this host are not recorded: {error.strerror}", file=sys.stderr)
+    execute(program[0], program[1:], {"GDBMEM_RUN": str(folder)})
 
 
 def _judge_again(
@@ -68,6 +107,7 @@ def _check(args: argparse.Namespace, program: Optional[list[str]]) -> None:
         args.name is not None,
         args.user is not None,
         args.cgroup is not None,
+        args.job is not None,
         program is not None,
     ]
     if args.resume is not None:
@@ -75,10 +115,13 @@ def _check(args: argparse.Namespace, program: Optional[list[str]]) -> None:
             raise UsageError("--resume continues with the target of that run", hint="leave the target out")
     elif sum(given) != 1 or program == []:
         raise UsageError(
-            "name one thing to watch", hint="process ids, --name, --user, --cgroup, or '-- PROGRAM ARGUMENTS'"
+            "name one thing to watch",
+            hint="process ids, --name, --user, --cgroup, --job, or '-- PROGRAM ARGUMENTS'",
         )
     if len(args.do) > max(len(args.when), 1) or (args.do and not args.when):
         raise UsageError("each --do needs a --when", hint="--when 'rss > 2GiB' --do explain")
+    if args.one_per_node:
+        _check_one_per_node(args, program)
     if args.fork is False and not args.black_box:  # --hold, by the name that it has for explain
         raise UsageError("--hold needs --black-box", hint="gdbmem monitor --black-box --hold PID")
     if args.interval <= 0:
@@ -89,3 +132,32 @@ def _check(args: argparse.Namespace, program: Optional[list[str]]) -> None:
         )
     if args.plot is not None:
         picture_kind(args.plot, "--plot")
+
+
+# What is about one rank, or judges one: 'gdbmem ranks' judges all of them.
+_OF_ONE_RANK = (
+    "resume",
+    "mark",
+    "stdout",
+    "plot",
+    "fail_on",
+    "resolve",
+    "json",
+    "output",
+    "grow",
+    "black_box",
+    "when",
+)
+
+
+def _check_one_per_node(args: argparse.Namespace, program: Optional[list[str]]) -> None:
+    if program is None:
+        raise UsageError(
+            "--one-per-node needs a program", hint="mpirun -n 64 gdbmem monitor --one-per-node -- ./solver"
+        )
+    for name in _OF_ONE_RANK:
+        if getattr(args, name):
+            raise UsageError(
+                f"--{name.replace('_', '-')} can't be combined with --one-per-node",
+                hint="'gdbmem ranks' judges all ranks",
+            )

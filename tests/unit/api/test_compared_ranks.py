@@ -13,6 +13,8 @@ import pytest
 
 from gdbmem.api.ranks import read_ranks
 from gdbmem.cli.main import main
+from gdbmem.errors import InputError
+from gdbmem.json_values import as_json
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.runs.ranks import Rank
 from gdbmem.runs.run import Run
@@ -283,3 +285,29 @@ def test_runs_of_several_jobs_or_of_none_are_refused_in_one_sentence(
     status, said = judged(tmp_path, capsys)
     assert status == 125 and "2 jobs" in said and "\x1b" not in said
     assert judged(tmp_path / "nothing", capsys)[0] == 125
+
+
+def test_the_ranks_in_the_run_of_one_monitor_of_a_host_are_compared_as_if_each_had_its_own(
+    tmp_path: Path,
+) -> None:
+    run = Run.create("ranks", parent=tmp_path, pid=1, folder=tmp_path / "node")
+    ranks = [{"pid": 100 + n, "start_ticks": 7, **as_json(rank_of(n, 6))} for n in range(6)]
+    run.update(node_ranks=ranks)
+    writer = SeriesWriter(run.folder, SeriesFacts("ranks of 1807", 1.0, 1.0, "", 0.0))
+    lines = [SeriesLine(n + 1, 100 + n, 7, "solver", "", TREE, 0.0, 60.0) for n in range(5)]
+    lines.append(SeriesLine(6, 300, 9, "helper", "", 5, 0.0, 60.0))  # a child of rank 4
+    for t in range(60):
+        held = [20 * MIB + (t * MIB if n == 3 else 0) for n in range(5)]
+        readings = [(n + 1, ProcessSample(rss_bytes=size)) for n, size in enumerate(held)]
+        readings.append((6, ProcessSample(rss_bytes=5 * MIB)))
+        writer.append(float(t), [(TREE, ProcessSample(rss_bytes=sum(held) + 5 * MIB)), *readings], lines)
+    writer.close()
+    found = read_ranks([tmp_path])
+    changes = [one.change_bytes for one in found.ranks]
+    assert changes == [0, 0, 0, 59 * MIB, 0, None]  # of the last nothing was seen
+    assert [one.after_bytes for one in found.ranks][4] == 25 * MIB
+    assert [odd.rank for odd in found.odd] == [3] and not found.missing
+    assert {one.status for one in found.ranks} == {None}
+    run.update(node_ranks=[{**ranks[0], "pid": "x"}])
+    with pytest.raises(InputError, match=r"rank in .* is damaged"):
+        read_ranks([tmp_path])

@@ -31,6 +31,13 @@ def test_memory_given_back_a_while_before_the_end_is_kept_as_what_it_is() -> Non
     assert without_teardown(points) == points
 
 
+def test_what_a_short_program_frees_while_it_runs_is_no_growth_that_it_kept() -> None:
+    points = [(0.2 * number, value * MIB) for number, value in enumerate([5.0, 100, 100, 20, 20, 20, 20])]
+    assert without_teardown(points) == points
+    ended = [(0.2 * number, value * MIB) for number, value in enumerate([50.0] * 7 + [11, 0])]
+    assert without_teardown(ended) == ended[:7]
+
+
 def test_what_rises_to_the_end_is_kept_to_the_end() -> None:
     points = [(0.2 * number, number * MIB * 1.0) for number in range(60)]
     assert without_teardown(points) == points
