@@ -133,17 +133,32 @@ const processes = (text) =>
 
 const name = (pid) => readFileSync(`/proc/${pid}/comm`, 'utf8').trim();
 
-/** `pid` and the processes that it has started, and these. */
-const below = (pid) => [pid, ...readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').split(' ').filter(Boolean).flatMap(below)];
+/** The gdb that `pid` is, or has started: GDB may be a script. */
+function gdbOf(pid) {
+  if (name(pid) === 'gdb') return pid;
+  return processes('').filter((one) => parent(one) === pid).map((one) => gdbOf(Number(one))).find(Boolean);
+}
+
+function parent(pid) {
+  try {
+    return Number(readFileSync(`/proc/${pid}/stat`, 'utf8').replace(/.*\)/s, '').split(' ')[2]);
+  } catch {
+    return null; // it has ended
+  }
+}
+
+async function until(met) {
+  for (let tries = 0; tries < 600 && !met(); tries++) await new Promise((done) => setTimeout(done, 100));
+}
 
 async function gone(text) {
-  for (let tries = 0; tries < 300 && processes(text).length; tries++) await new Promise((done) => setTimeout(done, 100));
+  await until(() => !processes(text).length);
   return processes(text);
 }
 
 test('a gdb that is killed, or leaves the program, leaves no valgrind behind', { skip }, async () => {
   const killed = await start({ request: 'launch', program, args: ['killed'], engine: 'massif' });
-  const pid = below(killed.child.pid).find((one) => name(one) === 'gdb');
+  const pid = gdbOf(killed.child.pid);
   assert.ok(processes(program).length);
   process.kill(Number(pid), 'SIGKILL');
   await killed.ended;
@@ -154,11 +169,43 @@ test('a gdb that is killed, or leaves the program, leaves no valgrind behind', {
   assert.deepEqual(await gone(program), []);
 });
 
+test('a program that runs can be paused, and left while it runs', { skip }, async () => {
+  for (const engine of ['none', 'massif']) {
+    const session = await start({ request: 'launch', program, args: ['deaf', engine], engine }, { breakpoints: [], stops: engine === 'massif' });
+    if (engine === 'massif') await session.client.continueRequest({ threadId: 1 });
+    await until(() => existsSync(join(folder, 'deaf')));
+    await session.stopped(() => session.client.pauseRequest({ threadId: 1 }));
+    await session.client.continueRequest({ threadId: 1 });
+    // gdb answers before it continues, and can hang if it shall kill meanwhile, with or without gdbmem.
+    await new Promise((done) => setTimeout(done, 700));
+    // As the editor ends a session: a gdb that refuses, as while valgrind runs, gets SIGTERM.
+    await session.client.disconnectRequest({ terminateDebuggee: true }).catch(() => session.child.kill('SIGTERM'));
+    await session.ended;
+    assert.deepEqual(await gone(program), []);
+    rmSync(join(folder, 'deaf'));
+  }
+});
+
+test('a process that gdb has attached to and left goes on as it was', { skip }, async () => {
+  const child = spawn(program, ['deaf', 'attached'], { cwd: folder, stdio: 'ignore' });
+  await until(() => existsSync(join(folder, 'deaf')));
+  const session = await start({ request: 'attach', pid: child.pid }, { breakpoints: [] });
+  const { body: ledger } = await session.client.customRequest('gdbmem/explain', {});
+  assert.equal(ledger.entries.reduce((sum, one) => sum + one.resident_bytes, 0), ledger.rss_bytes);
+  await session.client.disconnectRequest({ terminateDebuggee: false });
+  assert.equal(await session.ended, 0);
+  const status = readFileSync(`/proc/${child.pid}/status`, 'utf8');
+  assert.match(status, /State:\tS.*\nTgid/s);
+  assert.match(status, /TracerPid:\t0\n/);
+  child.kill('SIGKILL');
+  rmSync(join(folder, 'deaf'));
+});
+
 test('a program that ignores SIGTERM ends when gdb has gone, and with it what waits for gdb', { skip }, async () => {
-  const child = spawn('sh', [script, program, 'deaf'], { cwd: folder, stdio: ['pipe', 'pipe', 'inherit'] });
+  const child = spawn('sh', [script, program, 'deaf'], { cwd: folder, stdio: ['pipe', 'pipe', 'ignore'] });
   child.stdout.resume();
   child.stdin.write('+$c#63'); // as gdb says: continue
-  for (let tries = 0; tries < 600 && !existsSync(join(folder, 'deaf')); tries++) await new Promise((done) => setTimeout(done, 100));
+  await until(() => existsSync(join(folder, 'deaf')));
   child.stdin.end();
   await new Promise((done) => child.on('exit', done));
   assert.deepEqual(await gone(program), []);
