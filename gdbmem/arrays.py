@@ -63,6 +63,15 @@ def joined(pieces: list[Any]) -> Any:
     return column
 
 
+def runs_of(begins: Any, counts: Any) -> Any:
+    """Return numbers in a row from each of *begins* on, as many as the one of *counts* beside it says."""
+    np = import_numpy()
+    counts = np.asarray(counts, np.int64)
+    found = np.arange(int(counts.sum()))
+    found += np.repeat(begins - (np.cumsum(counts) - counts), counts)
+    return found
+
+
 def distinct(values: Any) -> Any:
     """Return the values of a column of numpy in order, each once.
 

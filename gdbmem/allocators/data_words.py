@@ -102,6 +102,20 @@ def touched_pieces(
                 yield start, np.frombuffer(data, np.int64, len(data) // 8)
 
 
+def entries_of(view: SearchedMemory, leaves: Iterable[tuple[int, int]], leaf_bits: int) -> tuple[Any, Any]:
+    """Return the entries that are not zero of the *leaves* of a map, number and address each, and their indexes.
+
+    A leaf has ``1 << leaf_bits`` words; leaf number N begins with entry ``N << leaf_bits``.
+    """
+    np = import_numpy()
+    indexes, entries = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    for number, leaf in leaves:
+        found = data_words(view, [(leaf, leaf + (8 << leaf_bits))])
+        indexes.append((number << leaf_bits) + (found.addresses - leaf) // 8)
+        entries.append(found.values)
+    return np.concatenate(indexes), np.concatenate(entries)
+
+
 def are_in(ranges: Ranges, addresses: Any) -> Any:
     """Return for each of *addresses* whether it is in one of *ranges*."""
     np = import_numpy()

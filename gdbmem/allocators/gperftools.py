@@ -28,9 +28,9 @@ from gdbmem.allocators.data_words import (
     TouchedMemory,
     are_in,
     data_words,
+    entries_of,
     pages_around,
     pointers,
-    touched_pieces,
 )
 from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.allocators.live_blocks import Blocks, Slabs, blocks_of, list_through, lists_in_slabs
@@ -251,7 +251,7 @@ def _read_spans(
 ) -> Optional[_Found]:
     """Return the spans that *page_map* leads to; None unless they prove it."""
     np = import_numpy()
-    pages, entries = _entries(view, page_map)
+    pages, entries = entries_of(view, page_map.leaves, page_map.leaf_bits)
     descriptors = distinct(entries)
     places = np.searchsorted(descriptors, entries)
     (starts, lengths, free, *flags), readable = gather_words(memory, descriptors, [0, 1, _FREE, *_FLAG_WORDS])
@@ -295,18 +295,6 @@ def _read_spans(
                 descriptors[readable],
             )
     return None
-
-
-def _entries(view: SearchedMemory, page_map: _PageMap) -> tuple[Any, Any]:
-    """Return the numbers of the pages that have an entry, in order, and their entries."""
-    np = import_numpy()
-    pages, entries = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for number, leaf in page_map.leaves:
-        for start, words in touched_pieces(view, [(leaf, leaf + (8 << page_map.leaf_bits))]):
-            filled = np.flatnonzero(words)
-            pages.append((number << page_map.leaf_bits) + (start - leaf) // 8 + filled)
-            entries.append(words[filled])
-    return np.concatenate(pages), np.concatenate(entries)
 
 
 def _thread_caches(

@@ -13,7 +13,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple, Optional
 
-from gdbmem.allocators.data_words import DataWords, TouchedMemory, are_in, data_words, touched_pieces
+from gdbmem.allocators.data_words import (
+    DataWords,
+    TouchedMemory,
+    are_in,
+    data_words,
+    read_words,
+    touched_pieces,
+)
 from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.allocators.live_blocks import Blocks, Slabs, blocks_of
 from gdbmem.allocators.malloc_heap import (
@@ -642,7 +649,7 @@ def _blocks(
         known[some] &= bits.sum(1) == extents.free_blocks[slab[some]]
         row, number = np.nonzero(bits)
         free.append(firsts[some][row] + number * sizes[some][row])
-    free += [_stack(memory, at, count) for at, count in stacks]
+    free += [read_words(memory, at, count) for at, count in stacks]
     used = counts - extents.free_blocks[slab]
     is_large = spans.kinds == LARGE
     at = np.searchsorted(extents.starts, spans.starts[is_large])
@@ -653,8 +660,3 @@ def _blocks(
         unlisted=int(used[~known].sum()),
     )
     return found._replace(own=[at for at, _ in stacks])
-
-
-def _stack(memory: TouchedMemory, at: int, count: int) -> Any:
-    np = import_numpy()
-    return np.frombuffer(memory.read(at, 8 * count), np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from gdbmem.arrays import distinct, import_numpy
+from gdbmem.arrays import distinct, import_numpy, runs_of
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 
 _RUN = 1 << 24  # bytes of slabs that are read at once
@@ -35,9 +35,8 @@ def blocks_of(slabs: Slabs, free: Any, others: tuple[Any, Any], unlisted: int = 
     np = import_numpy()
     counts = slabs.counts.astype(np.int64)
     row = np.repeat(np.arange(len(counts)), counts)
-    number = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
     sizes = slabs.strides[row]
-    starts = slabs.firsts[row] + number * sizes
+    starts = slabs.firsts[row] + runs_of(0, counts) * sizes
     starts, sizes = np.concatenate((starts, others[0])), np.concatenate((sizes, others[1]))
     order = np.argsort(starts, kind="stable")
     starts, sizes = starts[order], sizes[order]

@@ -17,8 +17,8 @@ from gdbmem.allocators.data_words import (
     are_in,
     are_within,
     data_words,
+    entries_of,
     pointers,
-    touched_pieces,
 )
 from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.allocators.live_blocks import Blocks, Slabs, blocks_of, lists_in_slabs
@@ -361,13 +361,7 @@ def _parts(
 
 def _runs(view: SearchedMemory, parts: Sequence[tuple[int, int]]) -> _Runs:
     np = import_numpy()
-    slices, entries = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
-    for number, part in parts:
-        for start, words in touched_pieces(view, [(part, part + (8 << _PART_BITS))]):
-            filled = np.flatnonzero(words)
-            slices.append((number << _PART_BITS) + (start - part) // 8 + filled)
-            entries.append(words[filled])
-    slice_, entry = np.concatenate(slices), np.concatenate(entries)
+    slice_, entry = entries_of(view, parts, _PART_BITS)
     if not len(slice_):
         return _Runs(slice_, slice_, entry)
     first = np.flatnonzero(np.concatenate(([True], (np.diff(slice_) != 1) | (np.diff(entry) != 0))))

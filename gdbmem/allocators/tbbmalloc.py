@@ -37,7 +37,7 @@ from gdbmem.allocators.malloc_heap import (
     SearchedMemory,
     Spans,
 )
-from gdbmem.arrays import distinct, import_numpy
+from gdbmem.arrays import distinct, import_numpy, runs_of
 from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import MemoryUnreadable, words_at
@@ -281,11 +281,10 @@ def _blocks(memory: TouchedMemory, found: _Found) -> Blocks:
     known = (lengths >= 0) & (waits >= 0) & (used + lengths + never == counts)
     firsts = ends - counts * sizes
     row = np.repeat(np.flatnonzero(known), never[known])
-    number = np.arange(len(row)) - np.repeat(np.cumsum(never[known]) - never[known], never[known])
     _, _, size, in_use, begins = found.large
     return blocks_of(
         Slabs(firsts[known], sizes[known], counts[known]),
-        np.concatenate((free, waiting, firsts[row] + number * sizes[row])),
+        np.concatenate((free, waiting, firsts[row] + runs_of(0, never[known]) * sizes[row])),
         (begins[in_use], size[in_use]),
         unlisted=int(used[~known].sum() - np.maximum(waits[~known], 0).sum()),
     )

@@ -12,13 +12,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gdbmem.allocators.glibc.layout import ThreadPointers
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import GdbmemError
 from gdbmem.files import JsonObject
 from gdbmem.inspection.worker_requests import HEAP, LEDGER, PYTHON, refuse
 from gdbmem.json_values import as_json, from_json
 from gdbmem.linux.memory.process_memory import ProcMemory
+from gdbmem.model.memory import ThreadPointers
 
 if TYPE_CHECKING:
     from gdbmem.api.python import Target

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional, TextIO, TypeVar, Union
 
-from gdbmem.allocators.glibc.layout import ThreadPointers
 from gdbmem.api.profiles import load_from_profile
 from gdbmem.errors import Notice, UsageError
 from gdbmem.formats.documents import read_objects
@@ -31,7 +30,7 @@ from gdbmem.launch.python_code import CodeResult, run_in_python
 from gdbmem.linux.process.process import process_facts
 from gdbmem.model.calltree import Snapshot
 from gdbmem.model.ledger import Ledger
-from gdbmem.model.memory import Memory
+from gdbmem.model.memory import Memory, ThreadPointers
 from gdbmem.model.python import (
     ArenaUse,
     PythonCopies,

@@ -233,12 +233,17 @@ def _print_progress(text: str) -> None:
 # Operands that are processes.
 
 
-def checked_pid(
-    word: Optional[str], *, core: Optional[str], command: str, reads_cores: bool = True
-) -> Optional[int]:
-    """Return the process id; None for a core. Raises UsageError if *word* is not one."""
-    if core is not None:
-        return None
+def pid_or_core(args: argparse.Namespace, command: str) -> Optional[int]:
+    """Return the process id that *args* name; None for a core. Raises UsageError."""
+    if args.core is None:
+        return checked_pid(args.target, command)
+    if args.fork is not None or args.swapped:
+        raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
+    return None
+
+
+def checked_pid(word: Optional[str], command: str, *, reads_cores: bool = True) -> int:
+    """Return the process id *word*. Raises UsageError if it is not one."""
     if word is None:
         if not reads_cores:
             raise UsageError("name a process", hint=f"gdbmem {command} PID")

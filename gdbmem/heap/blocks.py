@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from gdbmem.allocators.glibc.blocks import ChunkTable
 from gdbmem.allocators.glibc.trails import UNIT
 from gdbmem.arrays import import_numpy
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.arenas import MmappedChunk
-    from gdbmem.allocators.glibc.blocks import ChunkTable
     from gdbmem.linux.memory.maps import Ranges
 
 HEADER = 16  # from a chunk to its memory
@@ -37,25 +37,18 @@ def popcount(np: Any, words: Any) -> Any:
     return ((words * np.uint64(0x0101010101010101)) >> np.uint64(56)).astype(np.uint8)
 
 
-class Region(NamedTuple):
-    """Blocks one behind the other: from the first one's chunk to where the last one's memory ends, less 8 bytes."""
-
-    start: int
-    end: int
-    units: Any  # where each begins, in units of 16 bytes from *start*
-    live: Any  # bool
-
-
-def glibc_regions(tables: Sequence[ChunkTable], mmapped: Sequence[MmappedChunk]) -> Iterator[Region]:
+def glibc_regions(tables: Sequence[ChunkTable], mmapped: Sequence[MmappedChunk]) -> Iterator[ChunkTable]:
     """Yield the regions of glibc's malloc."""
     np = import_numpy()
-    yield from (Region(t.start, t.end, t.units, t.live) for t in tables if len(t))
+    yield from (table for table in tables if len(table))
     # A block with a mapping of its own ends with it: nobody lends it 8 bytes.
     for chunk in mmapped:
-        yield Region(chunk.memory - HEADER, chunk.end - _BORROWED, np.zeros(1, np.uint32), np.ones(1, bool))
+        yield ChunkTable(
+            chunk.memory - HEADER, chunk.end - _BORROWED, np.zeros(1, np.uint32), np.ones(1, bool)
+        )
 
 
-def other_regions(spans: Ranges, starts: Any, sizes: Any) -> Iterator[Region]:
+def other_regions(spans: Ranges, starts: Any, sizes: Any) -> Iterator[ChunkTable]:
     """Yield the regions of an allocator without headers: its blocks in use, in *spans*, and what is between them.
 
     *starts* are multiples of 16, in order.
@@ -73,7 +66,7 @@ def other_regions(spans: Ranges, starts: Any, sizes: Any) -> Iterator[Region]:
         at = np.concatenate((mine, gaps))
         order = np.argsort(at, kind="stable")
         live = order < len(mine)
-        yield Region(low - HEADER, high - _BORROWED, ((at[order] - low) >> 4).astype(np.uint32), live)
+        yield ChunkTable(low - HEADER, high - _BORROWED, ((at[order] - low) >> 4).astype(np.uint32), live)
 
 
 class Blocks:
@@ -82,24 +75,24 @@ class Blocks:
     The regions are joined into one space of units. *unit* has one more value: the end of the last block.
     """
 
-    def __init__(self, regions: Iterable[Region], header_bytes: int = 8) -> None:
+    def __init__(self, regions: Iterable[ChunkTable], header_bytes: int = 8) -> None:
         """Join *regions*; *header_bytes* of the size of each block are the allocator's."""
         np = import_numpy()
         self.header_bytes = header_bytes
-        regions = sorted(regions, key=lambda region: region[0])
-        self.lo = np.array([region[0] for region in regions], np.uint64)
-        self.hi = np.array([region[1] for region in regions], np.uint64)
-        lengths = [(region[1] - region[0] + UNIT - 1) // UNIT for region in regions]
+        regions = sorted(regions, key=lambda region: region.start)
+        self.lo = np.array([region.start for region in regions], np.uint64)
+        self.hi = np.array([region.end for region in regions], np.uint64)
+        lengths = [(region.end - region.start + UNIT - 1) // UNIT for region in regions]
         self.first: Any = np.concatenate(([0], np.cumsum(lengths))).astype(np.int64)  # unit of each region
-        counts = [len(region[2]) for region in regions]
+        counts = [len(region) for region in regions]
         self.begins = [0, *accumulate(counts)]  # number of the first block of each region
         self.count = self.begins[-1]
         self.live: Any = np.empty(self.count, bool)
         self.unit: Any = np.empty(self.count + 1, np.uint32 if self.first[-1] < 1 << 32 else np.int64)
-        for number, (_, _, units, live) in enumerate(regions):
+        for number, region in enumerate(regions):
             here = slice(self.begins[number], self.begins[number + 1])
-            self.live[here] = live
-            self.unit[here] = units
+            self.live[here] = region.live
+            self.unit[here] = region.units
             self.unit[here] += self.unit.dtype.type(self.first[number])
         self.unit[self.count] = self.first[-1]
         self.low, self.high = (int(self.lo[0]), int(self.hi[-1])) if regions else (0, 0)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from gdbmem.arrays import import_numpy, index_type, joined, release_freed_memory
+from gdbmem.arrays import import_numpy, index_type, joined, release_freed_memory, runs_of
 from gdbmem.heap.dominators import dominators, retain
 from gdbmem.heap.links import Classified
 
@@ -217,13 +217,9 @@ class _Search:
         graph = self.graph
         begin = graph.first[level]
         count = graph.first[level + 1] - begin
-        total = int(count.sum())
-        if not total:
+        if not count.any():
             return level[:0]
-        ends = np.cumsum(count)
-        at = np.arange(total)
-        at += np.repeat(begin - (ends - count), count)
-        target = graph.to[at]
+        target = graph.to[runs_of(begin, count)]
         source = np.repeat(level, count)
         if back:
             target = np.where(target < 0, ~target, target)
@@ -501,11 +497,7 @@ def _sources(graph: Graph, lost: Any, numbers: Any) -> Any:
     np = import_numpy()
     held = np.zeros(graph.blocks, bool)
     begin = graph.first[numbers]
-    count = graph.first[numbers + 1] - begin
-    ends = np.cumsum(count)
-    at = np.arange(int(count.sum()))
-    at += np.repeat(begin - (ends - count), count)
-    to = graph.to[at]
+    to = graph.to[runs_of(begin, graph.first[numbers + 1] - begin)]
     held[np.where(to < 0, ~to, to)] = True
     return numbers[~held[numbers]]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from gdbmem.arrays import import_numpy, index_type, joined, release_freed_memory
+from gdbmem.arrays import import_numpy, index_type, joined, release_freed_memory, runs_of
 from gdbmem.errors import TargetError
 from gdbmem.heap.dominators import chain_ends, highest, retain, sums_above
 from gdbmem.heap.graph import STACK as BY_STACK
@@ -338,10 +338,7 @@ class Answers:
             # Another type would have the column copied.
             wanted = np.asarray(numbers[first : first + _ROWS], np.int32)
             begin, end = (np.searchsorted(folds.above, wanted, side) for side in ("left", "right"))
-            count = end - begin
-            ends = np.cumsum(count)
-            at = np.arange(int(count.sum())) + np.repeat(begin - (ends - count), count)
-            found.append(folds.order[at])
+            found.append(folds.order[runs_of(begin, end - begin)])
         if len(found) > 2:
             release_freed_memory()
         return self._groups_of(joined(found), depth, least=least, most=most)
@@ -488,8 +485,7 @@ class Answers:
 
     def lost_groups(self) -> list[LostStructures]:
         """Return all groups of the blocks to which no word leads."""
-        lost, _ = lost_blocks(self.graph, self.reached)
-        return self._groups(lost_structures(self.graph, lost), self.graph.blocks)
+        return self._groups(lost_structures(self.graph, self._lost[0]), self.graph.blocks)
 
     def _in_hidden_tcaches(self, lost: Any) -> tuple[int, int]:
         """Return bytes and number of the lost blocks that tcaches which were not read may have."""

@@ -17,8 +17,8 @@ from gdbmem.model.memory import Memory, MemoryUnreadable
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.heap import HeapReading
-    from gdbmem.allocators.glibc.layout import ThreadPointers
     from gdbmem.ledger.ledger import ProcessImage
+    from gdbmem.model.memory import ThreadPointers
 
 _RED_ZONE = 128  # bytes below the stack pointer that a function without calls may use
 _DESCRIPTOR = 0xA00  # bytes of struct pthread behind the thread pointer that may have pointers

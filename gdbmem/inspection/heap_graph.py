@@ -14,7 +14,6 @@ from typing import Any, Optional
 from gdbmem.allocators.block_columns import BlockColumns, Question
 from gdbmem.allocators.data_words import ZeroedMemory
 from gdbmem.allocators.glibc.columns import ColumnWalker
-from gdbmem.allocators.glibc.layout import ThreadPointers
 from gdbmem.allocators.malloc_heap import LARGE, SLAB, MallocHeap
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import InputError, Notice, TargetError
@@ -37,7 +36,7 @@ from gdbmem.linux.memory.process_memory import random_bytes_in
 from gdbmem.linux.process.process import auxiliary_vector, check_analysable
 from gdbmem.model.heap_blocks import DATA
 from gdbmem.model.heap_graph import HeapQuery, HeapView, SavedHeap
-from gdbmem.model.memory import Memory
+from gdbmem.model.memory import Memory, ThreadPointers
 from gdbmem.symbols.batch_gdb import class_names
 from gdbmem.text import format_size, plural, printable
 

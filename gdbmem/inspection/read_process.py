@@ -11,7 +11,7 @@ from gdbmem.allocators.cpython.arenas import find_arenas
 from gdbmem.allocators.glibc.arenas import HeapCorrupt, writable_areas
 from gdbmem.allocators.glibc.bins import threads_inside
 from gdbmem.allocators.glibc.heap import Walker, read_heap
-from gdbmem.allocators.glibc.layout import LibcFacts, ThreadPointers
+from gdbmem.allocators.glibc.layout import LibcFacts
 from gdbmem.allocators.glibc.stacks import ThreadStack, find_stacks
 from gdbmem.allocators.malloc_heap import MallocHeap, SearchedMemory
 from gdbmem.allocators.others import GOOGLE_TCMALLOC, recognise
@@ -27,7 +27,7 @@ from gdbmem.linux.memory.maps import Mapping, Ranges, read_maps, read_smaps, res
 from gdbmem.linux.memory.process_memory import PageAbsent, careful_memory, forked_from
 from gdbmem.linux.process.process import check_analysable, process_facts, thread_name
 from gdbmem.model.ledger import SHARED_BY_FORK, Ledger
-from gdbmem.model.memory import Memory
+from gdbmem.model.memory import Memory, ThreadPointers
 from gdbmem.text import format_size, plural, printable
 
 # Heaps of allocators other than glibc's for a ledger: read where anonymous memory has no other explanation.
@@ -171,13 +171,7 @@ def read_core(
     """Return everything of a core file; arguments and exceptions as for explain_core()."""
     core = CoreFile(path, program)
     mappings = core.mappings()
-    threads = [
-        ThreadPointers(
-            t.tid, t.thread_pointer, t.stack_pointer, "", t.program_counter, t.system_call, t.registers
-        )
-        for t in core.threads
-    ]
-    reading = ProcessImage(core.program, None, mappings, core.written, True, threads)
+    reading = ProcessImage(core.program, None, mappings, core.written, True, core.threads)
     zeros = core.present_bytes - core.written.size_bytes
     beside = {"zeros_in_core": zeros, "omitted_from_core": core.omitted_bytes}
     if core.cut_bytes:
@@ -187,7 +181,7 @@ def read_core(
     malloc = find_malloc(core, mappings, TargetFiles())
     if core.cut_bytes and malloc.notice is not None:
         malloc = malloc._replace(notice=_BEHIND_THE_CUT)
-    main = min((t.tid for t in threads), default=0)
+    main = min((t.tid for t in core.threads), default=0)
     fill_reading(reading, core, malloc, main=main, walker=walker, look=look, searched=searched)
     return reading
 

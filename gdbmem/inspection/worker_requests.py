@@ -20,8 +20,8 @@ from gdbmem.inspection.interpreters import interpreters, module_words, own_envir
 from gdbmem.model.ledger import Ledger
 
 if TYPE_CHECKING:
-    from gdbmem.allocators.glibc.layout import ThreadPointers
     from gdbmem.inspection.block_queries import Looks
+    from gdbmem.model.memory import ThreadPointers
 
 LEDGER, HEAP, PYTHON = "ledger", "heap", "python"  # what a worker can be asked for
 _WORKER = "gdbmem.api.gdb_worker"

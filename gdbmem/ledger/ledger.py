@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, BinaryIO, Callable, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArenas
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
-from gdbmem.allocators.glibc.layout import ThreadPointers
 from gdbmem.allocators.glibc.stacks import ThreadStack
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, TCACHE
 from gdbmem.allocators.others import Recognised, owner_of
@@ -22,6 +21,7 @@ from gdbmem.linux.elf.objects import Image
 from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model import ledger as names
 from gdbmem.model.ledger import Arena, Entry, Heap, LargePiece, Ledger, OtherMalloc, SizeClass
+from gdbmem.model.memory import ThreadPointers
 from gdbmem.text import format_size, plural
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Optional, Protocol, Union
+from typing import NamedTuple, Optional, Protocol, Union
 
 from gdbmem.errors import TargetError
 
@@ -125,3 +125,15 @@ def word_at(memory: Memory, address: int) -> int:
 def words_at(memory: Memory, address: int, count: int) -> tuple[int, ...]:
     """Return *count* 8-byte words from *address* on."""
     return struct.unpack(f"<{count}Q", memory.read(address, 8 * count))
+
+
+class ThreadPointers(NamedTuple):
+    """One thread, with the registers that the analysis needs."""
+
+    tid: int
+    thread_pointer: int
+    stack_pointer: int = 0
+    name: str = ""
+    program_counter: int = 0
+    system_call: int = -1  # number of the system call that the thread is in; -1: unknown
+    registers: Sequence[int] = ()  # all of them; none if they are unknown

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from gdbmem.allocators.cpython.nodes import NO_OBJECT, Nodes, UsedParts, used_parts
 from gdbmem.allocators.cpython.objects import HAS_GC, INLINE_VALUES, PythonType, Types
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import import_numpy, runs_of
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 
 _LEAVES = frozenset({"str", "bytes", "int", "float", "complex", "bool"})  # types without references
@@ -336,8 +336,7 @@ class Reach:
         np = import_numpy()
         first = self._references.first
         begin, count = first[frontier], first[frontier + 1] - first[frontier]
-        every = np.repeat(begin - np.cumsum(count) + count, count) + np.arange(int(count.sum()))
-        to = self._references.to[every]
+        to = self._references.to[runs_of(begin, count)]
         new = ~self.is_seen[to]
         to, origin = to[new], np.repeat(frontier, count)[new]
         found, at = np.unique(to, return_index=True)

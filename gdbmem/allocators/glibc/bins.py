@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.allocators.glibc.layout import ALIGNMENT, MIN_CHUNK, PREV_INUSE, Found, ThreadPointers
+from gdbmem.allocators.glibc.layout import ALIGNMENT, MIN_CHUNK, PREV_INUSE, Found
 from gdbmem.allocators.glibc.tallies import LARGE as LARGE_BYTES
 from gdbmem.linux.elf.objects import Image, exported
 from gdbmem.model.heap_blocks import (
@@ -24,7 +23,7 @@ from gdbmem.model.heap_blocks import (
     FreeLists,
     ThreadLists,
 )
-from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, words_at
+from gdbmem.model.memory import Memory, MemoryUnreadable, ThreadPointers, WindowedMemory, words_at
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
@@ -35,23 +34,6 @@ _FIRST_LARGE = 64
 _MOST_HOPS = 1_000_000
 
 
-@dataclass(frozen=True)
-class HeapBin:
-    """One bin, followed from its head."""
-
-    number: int  # from 1, as in malloc
-    low: int
-    high: int
-    count: int
-    bytes: int
-    fault_at: int = 0  # the chunk where the list is inconsistent
-    fault: str = ""
-
-    @property
-    def kind(self) -> str:
-        return UNSORTED if self.number == 1 else SMALL if self.number < _FIRST_LARGE else LARGE
-
-
 def bins_at(found: Found, arena: int) -> int:
     """Return the address of the first bin head of the arena at *arena*."""
     return arena + found.layout.state["bins"]
@@ -59,8 +41,8 @@ def bins_at(found: Found, arena: int) -> int:
 
 def follow_bins(
     windows: WindowedMemory, arena: ArenaReading, first: int, heads: Sequence[int]
-) -> Iterator[HeapBin]:
-    """Yield each bin of *arena*, whose *heads* begin at *first*, up to an inconsistency."""
+) -> Iterator[tuple[FreeList, int]]:
+    """Yield each bin of *arena*, whose *heads* begin at *first*, up to an inconsistency, and at which chunk that is."""
     left = sum(tally.chunks[1] for tally in arena.tallies) + BINS
     for at in range(BINS):
         head = first + 16 * at - 16
@@ -81,7 +63,8 @@ def follow_bins(
         if not fault and heads[2 * at + 1] != before:
             fault, fault_at = f"ends at 0x{before:x}, and malloc has 0x{heads[2 * at + 1]:x}", before
         text = f"the list of {_bin_name(at)} {fault}" if fault else ""
-        yield HeapBin(at + 1, low, high, count, total, fault_at, text)
+        kind = UNSORTED if at == 0 else SMALL if at + 1 < _FIRST_LARGE else LARGE
+        yield FreeList(kind, at + 1, low, high, count, total, text), fault_at
 
 
 def _link_fault(windows: WindowedMemory, arena: ArenaReading, chunk: int, before: int) -> tuple[str, int]:
@@ -180,11 +163,8 @@ def _arena_lists(memory: Memory, heap: HeapReading, arena: ArenaReading) -> Aren
     shown = {*heap.caches.tcache_faults.values(), *heap.caches.fastbin_faults.values()}
     try:
         heads = words_at(memory, first, 2 * BINS)
-        for one in follow_bins(WindowedMemory(memory), arena, first, heads):
-            if one.count or one.fault:
-                lists.append(
-                    FreeList(one.kind, one.number, one.low, one.high, one.count, one.bytes, one.fault)
-                )
+        followed = follow_bins(WindowedMemory(memory), arena, first, heads)
+        lists += [one for one, _ in followed if one.count or one.fault]
     except MemoryUnreadable:
         pass  # it is among the damages
     shown.update(one.fault for one in lists)

@@ -20,12 +20,11 @@ from gdbmem.allocators.glibc.layout import (
     PREV_INUSE,
     TCACHE_CHUNKS,
     Found,
-    ThreadPointers,
     ThreadVariables,
 )
 from gdbmem.allocators.glibc.tallies import FASTBIN, Cached, link_difference
 from gdbmem.linux.memory.maps import Mapping, Ranges
-from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, word_at, words_at
+from gdbmem.model.memory import Memory, MemoryUnreadable, ThreadPointers, WindowedMemory, word_at, words_at
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.heap import ArenaReading
@@ -64,7 +63,7 @@ def check_lists(memory: Memory, found: Found, arena: ArenaReading) -> list[Damag
     if total & _MASK == 0:
         return []
     followed = follow_bins(WindowedMemory(memory), arena, first, heads)
-    broken = [Damage(one.fault_at, state.number, one.fault) for one in followed if one.fault]
+    broken = [Damage(at, state.number, one.fault) for one, at in followed if one.fault]
     what = f"free blocks of arena {state.number} and its lists of free blocks are inconsistent"
     return broken or [Damage(state.address, state.number, what)]
 

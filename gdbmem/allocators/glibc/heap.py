@@ -36,7 +36,6 @@ from gdbmem.allocators.glibc.layout import (
     Found,
     LibcFacts,
     Parameters,
-    ThreadPointers,
     locate,
     read_parameters,
 )
@@ -60,7 +59,7 @@ from gdbmem.allocators.glibc.tallies import (
 from gdbmem.errors import Notice
 from gdbmem.linux.memory.maps import PAGE as KERNEL_PAGE
 from gdbmem.linux.memory.maps import Mapping, Ranges
-from gdbmem.model.memory import Memory, word_at
+from gdbmem.model.memory import Memory, ThreadPointers, word_at
 from gdbmem.text import format_size, plural
 
 # Walking a heap chunk by chunk in plain Python: exact, needs nothing, slower than `lockstep`.

@@ -462,15 +462,3 @@ def _pointers(words: memoryview) -> Iterator[int]:
 
 
 # Threads with the registers that malloc's readers need.
-
-
-class ThreadPointers(NamedTuple):
-    """One thread, with the registers that the analysis needs."""
-
-    tid: int
-    thread_pointer: int
-    stack_pointer: int = 0
-    name: str = ""
-    program_counter: int = 0
-    system_call: int = -1  # number of the system call that the thread is in; -1: unknown
-    registers: Sequence[int] = ()  # all of them; none if they are unknown

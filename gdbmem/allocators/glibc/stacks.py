@@ -13,9 +13,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, Optional
 
-from gdbmem.allocators.glibc.layout import ThreadPointers
 from gdbmem.linux.memory.maps import Ranges
-from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory, words_at
+from gdbmem.model.memory import Memory, MemoryUnreadable, ThreadPointers, WindowedMemory, words_at
 
 _REACH = 0x1000  # distance of a list node from the thread pointer
 _PTHREAD = (

@@ -25,7 +25,7 @@ from gdbmem.commands.arguments import (
     LEDGER_OPTIONS,
     ArgumentParser,
     check_views_apart,
-    checked_pid,
+    pid_or_core,
     read_address,
 )
 from gdbmem.errors import UsageError
@@ -52,9 +52,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         raise UsageError("--files needs --container", hint="gdbmem explain --container NAME --files DIR")
     if args.workers is not None:
         return _run_workers(args)
-    pid = checked_pid(args.target, core=args.core, command="explain")
-    if args.core is not None and (args.fork is not None or args.swapped):
-        raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
+    pid = pid_or_core(args, "explain")
     if args.tried is not None and (args.core is not None or args.fork is False):
         raise UsageError(
             "--try calls functions in a copy of a live process", hint="leave out --core and --hold"

@@ -22,8 +22,8 @@ from gdbmem.api.heaps import (
     whole_heap_of_core,
 )
 from gdbmem.cli.start import unwind_when_ended
-from gdbmem.commands.arguments import ArgumentParser, check_whole, checked_pid, read_address
-from gdbmem.errors import ExitStatus, UsageError, failing
+from gdbmem.commands.arguments import ArgumentParser, check_whole, pid_or_core, read_address
+from gdbmem.errors import ExitStatus, failing
 from gdbmem.gates.reports import Gate, Judged, ci_files, ci_reports
 from gdbmem.heap.growth import judge_growth, judge_heap
 from gdbmem.heap.growth_text import write_growth
@@ -38,9 +38,7 @@ from gdbmem.text import format_size, printable
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Read, save, compare, print, and judge with --fail-on."""
     args = parser.parse_args(argv)
-    pid = checked_pid(args.target, core=args.core, command="heap")
-    if args.core is not None and (args.fork is not None or args.swapped):
-        raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
+    pid = pid_or_core(args, "heap")
     check_whole(args)
     unwind_when_ended()
     limits: Sequence[HeapLimit] = args.fail_on or ()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Optional
 
 from gdbmem.cli.start import unwind_when_ended
-from gdbmem.commands.arguments import ArgumentParser, checked_pid
+from gdbmem.commands.arguments import ArgumentParser, checked_pid, pid_or_core
 from gdbmem.errors import ExitStatus, InputError, UsageError
 from gdbmem.terminal.console import Working, make_console, open_output, say
 from gdbmem.text import printable
@@ -111,9 +111,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         return run_lines(args)
     if args.action in ("start", "stop"):
         return _change(args)
-    pid = checked_pid(args.target, core=args.core, command=f"python {args.action}")
-    if args.core is not None and (args.fork is not None or args.swapped):
-        raise UsageError("a core is a copy already", hint="leave out --fork, --hold and --swapped")
+    pid = pid_or_core(args, f"python {args.action}")
     unwind_when_ended()
 
     from gdbmem.api.python import (  # with it
@@ -148,8 +146,7 @@ def _change(args: argparse.Namespace) -> int:
         raise UsageError(f"--frames takes a number from 1 to {LONGEST_TRACEBACK}")
     if not 0 < args.wait <= _LONGEST_WAIT:
         raise UsageError(f"--wait takes seconds, up to {_LONGEST_WAIT}")
-    pid = checked_pid(args.target, core=None, command=f"python {args.action}", reads_cores=False)
-    assert pid is not None
+    pid = checked_pid(args.target, f"python {args.action}", reads_cores=False)
     unwind_when_ended()
     with open_output(args.output, force=args.force) as stream:
         if args.action == "start":

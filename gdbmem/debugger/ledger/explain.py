@@ -10,7 +10,6 @@ from typing import Optional, TextIO
 
 import gdb
 
-from gdbmem.allocators.glibc.layout import ThreadPointers
 from gdbmem.allocators.others import replacement_among
 from gdbmem.commands.arguments import LEDGER_OPTIONS, check_alone, check_views_apart
 from gdbmem.debugger.command import Command, say, warn
@@ -31,6 +30,7 @@ from gdbmem.linux.memory.maps import read_maps
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import ProcessFacts, check_analysable, process_facts
 from gdbmem.model.ledger import Ledger
+from gdbmem.model.memory import ThreadPointers
 from gdbmem.runs.saved_results import LEDGER
 from gdbmem.terminal.console import open_named, open_output
 from gdbmem.text import format_size, printable

@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional
 from gdbmem.errors import InputError
 from gdbmem.linux.elf.objects import read_image
 from gdbmem.linux.memory.maps import PAGE, Mapping, Ranges
-from gdbmem.model.memory import Buffer, BytesMemory, MemoryUnreadable
+from gdbmem.model.memory import Buffer, BytesMemory, MemoryUnreadable, ThreadPointers
 from gdbmem.text import printable
 
 _CORE, _PT_LOAD, _PT_NOTE = 4, 1, 4
@@ -21,17 +21,6 @@ _REGISTERS = 112  # their offset in struct elf_prstatus
 _CODE = 5  # flags: readable, executable
 _HEADER = 64  # bytes of an ELF header
 _EXTENDED = 0xFFFF  # more segments than fit in the header's field
-
-
-class CoreThread(NamedTuple):
-    """One thread in the core."""
-
-    tid: int
-    thread_pointer: int
-    stack_pointer: int
-    program_counter: int = 0
-    system_call: int = -1  # number of the system call that the thread is in; -1: unknown
-    registers: tuple[int, ...] = ()
 
 
 class _Segment(NamedTuple):
@@ -50,7 +39,7 @@ class CoreFile:
         """Open the core at *path*; omitted parts of the program's own file are read from *program*."""
         self.path = path
         self.program = ""
-        self.threads: list[CoreThread] = []
+        self.threads: list[ThreadPointers] = []
         self.auxiliary_vector: dict[int, int] = {}  # its values by their kinds
         self._files: list[tuple[int, int, int, str]] = []  # start, end, offset, name
         self._opened: dict[str, Optional[bytes]] = {}
@@ -294,9 +283,11 @@ class CoreFile:
         registers = struct.unpack_from("<34Q", self._data, at + _REGISTERS)
         if machine == _X86_64:
             pointer, stack, counter, call = (registers[known] for known in (21, 19, 16, 15))
-            self.threads.append(CoreThread(tid, pointer, stack, counter, call, registers[:27]))
+            self.threads.append(ThreadPointers(tid, pointer, stack, "", counter, call, registers[:27]))
         elif machine == _AARCH64:
-            self.threads.append(CoreThread(tid, 0, registers[31], registers[32], registers[8], registers))
+            self.threads.append(
+                ThreadPointers(tid, 0, registers[31], "", registers[32], registers[8], registers)
+            )
 
     def _add_files(self, at: int, end: int) -> None:
         count, page = struct.unpack_from("<QQ", self._data, at)

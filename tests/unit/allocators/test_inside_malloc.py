@@ -8,9 +8,8 @@ from typing import cast
 import pytest
 
 from gdbmem.allocators.glibc import bins
-from gdbmem.allocators.glibc.layout import ThreadPointers
 from gdbmem.linux.elf.objects import Image
-from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.model.memory import Memory, MemoryUnreadable, ThreadPointers
 
 MALLOC, WAITS, SIGRETURN, STACK = 0x100000, 0x200000, 0x300000, 0x400000
 READ, BRK, FUTEX, NONE = 0, 12, 202, (1 << 64) - 1

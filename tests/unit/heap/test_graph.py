@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 import pytest
 
+from gdbmem.allocators.glibc.blocks import ChunkTable
 from gdbmem.arrays import import_numpy
 from gdbmem.heap import graph as graph_module
 from gdbmem.heap import holders, links
-from gdbmem.heap.blocks import Blocks, Region
+from gdbmem.heap.blocks import Blocks
 from gdbmem.heap.graph import Graph, Place, hold, lost_blocks, lost_structures, make_graph, numbered, search
 from gdbmem.heap.holders import Answers, HeapGraph
 from gdbmem.heap.links import classify
@@ -204,7 +205,7 @@ def test_the_holders_of_a_large_heap_take_fewer_numbers_than_its_edges_and_block
         first, to[here].astype(np.int32), offsets, np.zeros(len(offsets), bool), (none, none), objects
     )
     units = np.append(0, np.cumsum(2 + number % 3)).astype(np.uint32)
-    blocks = Blocks([Region(0x10000, 0x10000 + 16 * int(units[-1]), units[:-1], np.ones(rows, bool))])
+    blocks = Blocks([ChunkTable(0x10000, 0x10000 + 16 * int(units[-1]), units[:-1], np.ones(rows, bool))])
     outside = Outside([VARIABLE], np.zeros(1, np.int64), np.zeros(1, np.int32), np.zeros(1, np.int64), 0, 0)
     found = HeapGraph("made", None, blocks, read, outside, {}, [])
     del to, here, first, offsets, units, number, read, blocks
