@@ -100,11 +100,6 @@ class Answers:
         self.graph = whole.without(without) if without else whole
         self.reached = search(self.graph)
         self._held: Optional[Held] = None
-        self._tops: Any = None
-        self._class_of: Any = None
-        self._class_names: Sequence[str] = ()
-        self._known_folds: Optional[Folds] = None
-        self._known_roots: Optional[list[Row]] = None
 
     @property
     def held(self) -> Held:
@@ -127,19 +122,18 @@ class Answers:
 
     # -- what blocks are ----------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def class_of(self) -> Any:
         """For each block the index of its class among `class_names`; 0: none is known."""
         np = import_numpy()
-        if self._class_of is None:
-            blocks, vtables = self.found.edges.objects
-            index = {name: number for number, name in enumerate(self.class_names)}
-            known = {vtable: index[name] for vtable, name in self.found.classes.items()}
-            self._class_of = np.zeros(self.graph.blocks, np.min_scalar_type(len(self.class_names)))
-            values, which = np.unique(vtables, return_inverse=True)
-            numbers = np.array([known.get(vtable, 0) for vtable in values.tolist()], np.int32)
-            self._class_of[blocks] = numbers[which] if len(values) else 0
-        return self._class_of
+        blocks, vtables = self.found.edges.objects
+        index = {name: number for number, name in enumerate(self.class_names)}
+        known = {vtable: index[name] for vtable, name in self.found.classes.items()}
+        found = np.zeros(self.graph.blocks, np.min_scalar_type(len(self.class_names)))
+        values, which = np.unique(vtables, return_inverse=True)
+        numbers = np.array([known.get(vtable, 0) for vtable in values.tolist()], np.int32)
+        found[blocks] = numbers[which] if len(values) else 0
+        return found
 
     def parts_of(self, blocks: Iterable[Any], most: int = _PARTS) -> list[Part]:
         """Return what the columns of *blocks* are, by size and class, those with most bytes first."""
@@ -170,21 +164,17 @@ class Answers:
         kinds += self.class_of[blocks]
         return kinds
 
-    @property
+    @cached_property
     def class_names(self) -> Sequence[str]:
         """The mangled names of the classes, by the index that `class_of` has."""
-        if not self._class_names:
-            self._class_names = ["", *sorted(set(self.found.classes.values()))]
-        return self._class_names
+        return ["", *sorted(set(self.found.classes.values()))]
 
     # -- who holds them -----------------------------------------------------------------------------------
 
-    @property
+    @cached_property
     def tops(self) -> Any:
         """For each number its dominator just below what is above all."""
-        if self._tops is None:
-            self._tops = highest(self.held.dominator)
-        return self._tops
+        return highest(self.held.dominator)
 
     def _size_of(self, block: int) -> int:
         return int(self.graph.unit[block + 1]) - int(self.graph.unit[block]) << 4
@@ -196,13 +186,9 @@ class Answers:
     def _own_bytes(self, numbers: Any) -> Any:
         return self.graph.sizes_of(self.held.nodes[numbers])
 
+    @cached_property
     def by_root(self) -> list[Row]:
-        """Return the places outside, and what several of them hold, those that retain most first."""
-        if self._known_roots is None:
-            self._known_roots = self._find_roots()
-        return self._known_roots
-
-    def _find_roots(self) -> list[Row]:
+        """The places outside, and what several of them hold, those that retain most first."""
         np = import_numpy()
         held = self.held
         first = np.flatnonzero(held.dominator == 0)[1:]
@@ -332,7 +318,7 @@ class Answers:
         than *least* of the heap are left out, and all but the *most* largest below each.
         """
         np = import_numpy()
-        folds = self._folds()
+        folds = self._folds
         found = [np.zeros(0, np.int32)]
         for first in range(0, len(numbers), _ROWS):
             # Another type would have the column copied.
@@ -348,7 +334,7 @@ class Answers:
         np = import_numpy()
         if depth <= 0 or not len(numbers):
             return []
-        folds, held = self._folds(), self.held
+        folds, held = self._folds, self.held
         pieces = [numbers[begin : begin + _ROWS] for begin in range(0, len(numbers), _ROWS)]
         sums = Counter[int]()
         for piece in pieces:
@@ -374,37 +360,37 @@ class Answers:
             )  # fmt: skip
         return found
 
+    @cached_property
     def _folds(self) -> Folds:
         np = import_numpy()
-        if self._known_folds is None:
-            held, graph = self.held, self.graph
-            most = (int(np.diff(graph.unit).max()) + 1 << 4) * len(self.class_names) if graph.blocks else 0
-            kind = np.full(len(held.nodes), -1, index_type(most))
-            for begin in range(0, len(kind), _ROWS):
-                nodes = held.nodes[begin : begin + _ROWS]
-                inner = np.flatnonzero((nodes >= 0) & (nodes < graph.blocks))
-                kind[begin + inner] = self._kinds_of(nodes[inner])
-            t = held.dominator
-            first = self._own_numbers()
-            for begin in range(0, len(t), _ROWS):
-                here = slice(begin, begin + _ROWS)
-                np.copyto(first[here], t[here], where=(kind[here] >= 0) & (kind[here] == kind[t[here]]))
-            first = chain_ends(first)
-            heads, count = [np.zeros(0, np.int32)], np.ones(len(t), np.int32)
-            for begin in range(0, len(t), _ROWS):
-                here = slice(begin, begin + _ROWS)
-                is_first = first[here] == np.arange(begin, begin + len(first[here]))
-                heads.append((begin + np.flatnonzero(is_first & (kind[here] >= 0))).astype(np.int32))
-                np.add.at(count, first[here][~is_first], 1)
-            del kind
-            heads = joined(heads)
-            above = first[t[heads]]
-            del first
-            by = np.argsort(above, kind="stable")
-            self._known_folds = Folds(heads[by], above[by], count)
-            del by, heads, above
-            release_freed_memory()
-        return self._known_folds
+        held, graph = self.held, self.graph
+        most = (int(np.diff(graph.unit).max()) + 1 << 4) * len(self.class_names) if graph.blocks else 0
+        kind = np.full(len(held.nodes), -1, index_type(most))
+        for begin in range(0, len(kind), _ROWS):
+            nodes = held.nodes[begin : begin + _ROWS]
+            inner = np.flatnonzero((nodes >= 0) & (nodes < graph.blocks))
+            kind[begin + inner] = self._kinds_of(nodes[inner])
+        t = held.dominator
+        first = self._own_numbers()
+        for begin in range(0, len(t), _ROWS):
+            here = slice(begin, begin + _ROWS)
+            np.copyto(first[here], t[here], where=(kind[here] >= 0) & (kind[here] == kind[t[here]]))
+        first = chain_ends(first)
+        heads, count = [np.zeros(0, np.int32)], np.ones(len(t), np.int32)
+        for begin in range(0, len(t), _ROWS):
+            here = slice(begin, begin + _ROWS)
+            is_first = first[here] == np.arange(begin, begin + len(first[here]))
+            heads.append((begin + np.flatnonzero(is_first & (kind[here] >= 0))).astype(np.int32))
+            np.add.at(count, first[here][~is_first], 1)
+        del kind
+        heads = joined(heads)
+        above = first[t[heads]]
+        del first
+        by = np.argsort(above, kind="stable")
+        found = Folds(heads[by], above[by], count)
+        del by, heads, above
+        release_freed_memory()
+        return found
 
     def _blocks_of(self, numbers: Any) -> Any:
         nodes = self.held.nodes[numbers]
@@ -587,7 +573,7 @@ class Answers:
         rows: list[Row] = []
         leaks = self.leaks(query.top)
         if not query.only_leaks:
-            rows = self.by_root() if query.by == ROOT else self.by_kind(classes=query.by == BY_TYPE)
+            rows = self.by_root if query.by == ROOT else self.by_kind(classes=query.by == BY_TYPE)
             rows = [row for row in rows if row.holder.retained_bytes >= query.min_bytes]
         listed = rows[: query.top]
         *back, lost_back = self.given_back(listed if query.by == ROOT else ())

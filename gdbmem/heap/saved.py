@@ -47,7 +47,7 @@ def mangled_names_in(found: HeapGraph) -> list[str]:
 
 def save_heap(answers: Answers, view: HeapView, names: Names) -> SavedHeap:
     """Return all that *answers* says of this moment; *view* is its answer for people."""
-    rows = answers.by_root()
+    rows = answers.by_root
     return SavedHeap(
         view=named_view(view, names),
         execution=answers.found.execution,
