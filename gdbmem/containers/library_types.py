@@ -197,7 +197,7 @@ COUNTED_READERS: dict[str, Reader] = {
 }
 
 
-# libc++'s containers in raw memory, if they differ from libstdc++'s; read by `analysis.containers.survey.Surveyor`.
+# libc++'s containers in raw memory, if they differ from libstdc++'s; read by `containers.survey.Surveyor`.
 #
 # Source of the layouts: libc++ include/string, deque, list, __tree, __hash_table, __memory/shared_ptr.h; the members
 # read here are the same from LLVM 7 to 21. Strings have two layouts, chosen when libc++ is configured.

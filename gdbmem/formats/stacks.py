@@ -212,7 +212,7 @@ class Content(NamedTuple):
     has_blocks: bool = True
     is_sampled: bool = False
     has_doubtful_paths: bool = False
-    recording: str = ""  # as model.profiles.calltree has it
+    recording: str = ""  # as model.calltree has it
     hidden: Optional[Hidden] = None
     taken: Sequence[Stack] = ()  # of a difference: what went away, counted from nought up
 

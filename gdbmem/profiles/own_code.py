@@ -380,17 +380,12 @@ def growing_site(before: Mapping[Key, int], after: Mapping[Key, int]) -> Optiona
 def stack_sites(stacks: Iterable[Stack], chains: Sequence[Sequence[Frame]]) -> dict[SiteKey, int]:
     """Return the bytes of each user site in *stacks*, whose numbers refer to *chains* of frames.
 
-    The site of a stack is chosen by `analysis.profiles.own_code.own_frame`.
+    The site of a stack is its own_frame().
     """
     found: dict[SiteKey, int] = {}
     for stack in stacks:
-        site, best = Frame().key, -1
-        for frame in (frame for number in stack.frames for frame in chains[number]):
-            rank = own_rank(frame)
-            if rank > best:
-                site, best = frame.key, rank
-            if best == OWN:
-                break
+        frames = [frame for number in stack.frames for frame in chains[number]]
+        site = frames[own_frame(frames)].key if frames else Frame().key
         found[site] = found.get(site, 0) + stack.bytes
     return found
 
@@ -523,7 +518,7 @@ def unlisted_callers(row: Row) -> str:
 
 
 def outside_row(name: str) -> str:
-    """Return the text of the row for memory in no call tree; *name* is that of an OutsideHeap (model.profiles.diff)."""
+    """Return the text of the row for memory in no call tree; *name* is that of an OutsideHeap."""
     return name if name == LATER else f"{name}, outside the heap"
 
 

@@ -85,7 +85,7 @@ def has_alloc_in_name(function: str) -> bool:
 
 
 def ranks_of(diff: Diff) -> Sequence[int]:
-    """Return the rank of analysis.own_code of each frame of *diff*, found once."""
+    """Return the rank in own_code of each frame of *diff*, found once."""
     found = diff.memo.get("ranks")
     if found is None:
         found = diff.memo["ranks"] = own_ranks(Frames.of(diff.frames))
@@ -393,7 +393,7 @@ class _WalkColumns(NamedTuple):
     most_hidden: Mapping[int, int]  # for each such node: the error bound in bytes of everything below it
     hidden: Sequence[int]  # for each frame: no row may show it
     left_out: Sequence[int]  # for each frame: hidden, or folded as foreign code
-    ranks: Sequence[int]  # for each frame: a rank of analysis.own_code, NOBODY if it is hidden
+    ranks: Sequence[int]  # for each frame: a rank in own_code, NOBODY if it is hidden
     wrappers: frozenset[str]  # the functions that only allocate
 
 

@@ -88,10 +88,10 @@ class RowLayout(NamedTuple):
 
 def rows_table(ranking: Ranking, layout: RowLayout) -> Rows:
     """Return the table: one row for each row of *ranking*, the amounts in none of them, and the total."""
-    table, drawing = new_table(ranking, layout)
+    table, places = new_table(ranking, layout)
     for row in ranking.rows:
-        table.add_row(*row_cells(row.amount, ranking, layout), drawing.lines(row))
-    add_other_rows(table, drawing, ranking, layout)
+        table.add_row(*row_cells(row.amount, ranking, layout), places.lines(row))
+    add_other_rows(table, ranking, layout)
     return table
 
 
@@ -123,14 +123,15 @@ def _width_of_numbers(titles: Sequence[str], ranking: Ranking, layout: RowLayout
     return sum(widths) + _GAP * len(widths)
 
 
-def add_other_rows(table: Rows, drawing: Drawing, ranking: Ranking, layout: RowLayout) -> None:
+def add_other_rows(table: Rows, ranking: Ranking, layout: RowLayout) -> None:
     """Add the amounts in no row of *ranking*, and the total."""
-    for amount, text in _other_rows(ranking, layout):
-        table.add_row(*row_cells(amount, ranking, layout), drawing.plain(text, "dim"))
-    total = drawing.plain("total of the heap" if ranking.outside else "total", "bold")
+    rest = f"{layout.glyphs.ellipsis} {plural(ranking.rest.paths, f'more {layout.query.by}')}"
+    for amount, text in _other_rows(ranking, (ranking.rest, rest), layout.known_from):
+        table.add_row(*row_cells(amount, ranking, layout), drawing.Text(text, "dim"))
+    total = drawing.Text("total of the heap" if ranking.outside else "total", "bold")
     table.add_row(*row_cells(ranking.total, ranking, layout), total)
     for amount, name in ranking.outside:
-        table.add_row(*row_cells(amount, ranking, layout), drawing.plain(outside_row(name), "dim"))
+        table.add_row(*row_cells(amount, ranking, layout), drawing.Text(outside_row(name), "dim"))
 
 
 def _titles(ranking: Ranking, layout: RowLayout) -> list[str]:
@@ -189,15 +190,12 @@ def _course_cell(amount: Amount, layout: RowLayout) -> drawing.Text:
     return drawing.Text.assemble(line, ("" if kind == UNCHANGED else f"\n{trend_word(kind)}", style))
 
 
-def _other_rows(ranking: Ranking, layout: RowLayout) -> list[tuple[Amount, str]]:
-    what, ellipsis = layout.query.by, layout.glyphs.ellipsis
-    rows = []
-    if ranking.rest.paths:
-        rows.append((ranking.rest, f"{ellipsis} {plural(ranking.rest.paths, f'more {what}')}"))
+def _other_rows(ranking: Ranking, rest: tuple[Amount, str], known_from: str) -> list[tuple[Amount, str]]:
+    rows = [rest] if rest[0].paths else []
     if ranking.unmatched.delta_bytes or ranking.unmatched.uncertain_bytes:
         rows.append((ranking.unmatched, f"{plural(ranking.unmatched.paths, 'path')} not selected"))
     if ranking.known.paths:
-        source = f" ({layout.known_from})" if layout.known_from else ""
+        source = f" ({known_from})" if known_from else ""
         rows.append((ranking.known, f"known: {plural(ranking.known.paths, 'path')}{source}"))
     return rows
 
@@ -220,10 +218,6 @@ class Drawing:
         self.layout, self.places, self.room = layout, places, room
         self.glyphs = layout.glyphs
 
-    def plain(self, text: str, style: str = "") -> drawing.Text:
-        """Return *text* in *style*."""
-        return drawing.Text(text, style)
-
     def branch(self, frame: Optional[Frame], rows: Sequence[Row], *, indent: int) -> drawing.Text:
         """Return one frame of a tree, with the source and the library's part at the end of rows."""
         margin = " " * indent
@@ -231,7 +225,7 @@ class Drawing:
         lines = [narrow._frame(frame, "bold" if rows else "")] if frame is not None else []
         for row in rows:
             if row.is_pruned:
-                lines.append(self.plain(unlisted_callers(row), "italic"))
+                lines.append(drawing.Text(unlisted_callers(row), "italic"))
             elif frame is row.site:
                 lines += [*narrow._source(row), *narrow._library(row)]
         return drawing.Text("\n").join([drawing.Text.assemble(margin, line) for line in lines])
@@ -244,21 +238,23 @@ class Drawing:
             lines = [self.site(row), *self._source(row), *self._library(row)]
             if self.layout.query.by == "path":
                 lines += self._callers(row)
-        lines += [self.plain(text, "dim") for text in self.layout.uses.sentences(row, self.layout.query)]
+        lines += [drawing.Text(text, "dim") for text in self.layout.uses.sentences(row, self.layout.query)]
         return drawing.Text("\n").join(lines)
 
     def site(self, row: Row) -> drawing.Text:
         """Return the user's own place of *row*."""
         if row.site is None:
-            return self.plain(self._nobody(row), "italic")
+            return drawing.Text(self._nobody(row), "italic")
         if row.site.is_size_class or row.site.is_thread:
-            text = self.plain(printable(row.site.function or ""), "bold")
+            text = drawing.Text(printable(row.site.function or ""), "bold")
         elif self.layout.query.by == "library":
-            text = self.plain(_library_name(row.site), "bold" if row.site.object else "italic")
+            text = drawing.Text(_library_name(row.site), "bold" if row.site.object else "italic")
         elif self.layout.query.by == "function":
-            text = self._name(row.site, row.site.function and full_function(row.site))
+            text = drawing.Text(
+                (row.site.function and full_function(row.site)) or self.places.place(row.site), "bold"
+            )
         elif self.layout.query.by == "file":
-            text = self.plain(self.places.place(row.site._replace(line=None)), "bold")
+            text = drawing.Text(self.places.place(row.site._replace(line=None)), "bold")
         else:
             text = self._frame(row.site, "bold")
         return text
@@ -267,9 +263,6 @@ class Drawing:
         if row.is_pruned or self.layout.query.hide is None:
             return unlisted_site(row)
         return "no frame left by --hide"
-
-    def _name(self, frame: Frame, text: Optional[str]) -> drawing.Text:
-        return self.plain(text or self.places.place(frame), "bold")
 
     def _frame(self, frame: Frame, style: str = "", *, indent: int = 0) -> drawing.Text:
         place = self.places.place(frame)
@@ -299,7 +292,7 @@ class Drawing:
 
     def _library(self, row: Row) -> list[drawing.Text]:
         if self.layout.query.by in _PLAIN:
-            return [] if row.amount.paths < 2 else [self.plain(plural(row.amount.paths, "path"), "dim")]
+            return [] if row.amount.paths < 2 else [drawing.Text(plural(row.amount.paths, "path"), "dim")]
         more = f", and {row.amount.paths - 1:,} more" if row.amount.paths > 1 else ""
         if row.call is None or row.allocator is None:
             return []
@@ -311,7 +304,7 @@ class Drawing:
                 break
         else:
             text = f"by {self._library_frame(row.call, self.room // 2)}"
-        return [self.plain(text + more, "dim")]
+        return [drawing.Text(text + more, "dim")]
 
     def _library_frame(self, frame: Frame, room: int) -> str:
         place = self.places.place(frame)
@@ -332,7 +325,7 @@ class Drawing:
             count = sum(times for _, times in callers[_CALLERS_FIRST:-_CALLERS_LAST])
             lines = [self._caller(*caller) for caller in callers[:_CALLERS_FIRST]]
             lines.append(
-                self.plain(f"{self.glyphs.caller} {self.glyphs.ellipsis} {count} more frames", "dim")
+                drawing.Text(f"{self.glyphs.caller} {self.glyphs.ellipsis} {count} more frames", "dim")
             )
             lines += [self._caller(*caller) for caller in callers[-_CALLERS_LAST:]]
         return [*lines, *self._unlisted(row)]
@@ -347,7 +340,7 @@ class Drawing:
     def _caller(self, frame: Frame, times: int) -> drawing.Text:
         repeated = f"  {times} times" if times > 1 else ""
         if frame.object == INTERPRETER:
-            line = self.plain(frame.function or "")
+            line = drawing.Text(frame.function or "")
         else:
             line = self._frame(frame, indent=2 + len(repeated))
         return drawing.Text.assemble((f"{self.glyphs.caller} ", "dim"), line, (repeated, "dim"))
@@ -454,16 +447,16 @@ def as_tree(rows: Sequence[Row]) -> Branch:
 def inverted_table(ranking: Ranking, layout: RowLayout) -> Rows:
     """Return the rows of *ranking* as a tree; each amount is the sum of the listed rows beneath it."""
     root = as_tree(ranking.rows)
-    table, drawing = new_table(ranking, layout)
-    _add_branches(table, drawing, root, ranking, layout)
-    add_other_rows(table, drawing, ranking, layout)
+    table, places = new_table(ranking, layout)
+    _add_branches(table, places, root, ranking, layout)
+    add_other_rows(table, ranking, layout)
     return table
 
 
-def _add_branches(table: Rows, drawing: Drawing, root: Branch, ranking: Ranking, layout: RowLayout) -> None:
+def _add_branches(table: Rows, places: Drawing, root: Branch, ranking: Ranking, layout: RowLayout) -> None:
     is_narrow = isinstance(table, Stacked)
     for row in root.rows:  # places below the threshold without a listed caller
-        table.add_row(*row_cells(row.amount, ranking, layout), drawing.site(row))
+        table.add_row(*row_cells(row.amount, ranking, layout), places.site(row))
     stack = [(branch, 0) for branch in reversed(list(root.children.values()))]
     while stack:
         branch, depth = stack.pop()
@@ -476,10 +469,10 @@ def _add_branches(table: Rows, drawing: Drawing, root: Branch, ranking: Ranking,
                 min(depth + number, _DEEPEST_STACKED) if is_narrow else _STEP * min(depth + number, _DEEPEST)
             )
             cells = row_cells(sum_amounts(call.amounts), ranking, layout)
-            where = drawing.branch(call.frame, call.rows, indent=indent)
+            where = places.branch(call.frame, call.rows, indent=indent)
             if hidden and number == _ENDS + hidden:
                 more = f"{' ' * indent}{layout.glyphs.ellipsis} {hidden:,} more calls\n"
-                where = drawing.plain(more, "dim").append(where)
+                where = drawing.Text(more, "dim").append(where)
             table.add_row(*cells, where)
         depth += len(run)
         stack += [(child, depth) for child in reversed(list(run[-1].children.values()))]
@@ -592,7 +585,8 @@ def print_annotated(
     if None in by_line:
         one = by_line[None]
         add(one.amount, shown(one.through_bytes), drawing.Text("of this file, at an unknown line", "italic"))
-    for amount, text in _amounts_beside(found, known_from):
+    elsewhere = f"{plural(found.elsewhere.paths, 'place')} not in this file"
+    for amount, text in _other_rows(ranking, (found.elsewhere, elsewhere), known_from):
         add(amount, "", drawing.Text(text, "dim"))
     add(ranking.total, "", drawing.Text("total of the heap" if ranking.outside else "total", "bold"))
     for amount, name in ranking.outside:
@@ -645,19 +639,6 @@ def _source_line(file: str, number: int, sources: SourceLines, console: Console)
         return margin
     shown = sources.highlighted(file, text) if console.has_colors and text else drawing.Text(text)
     return drawing.Text.assemble(margin, shown)
-
-
-def _amounts_beside(found: Annotation, known_from: str) -> list[tuple[Amount, str]]:
-    rows: list[tuple[Amount, str]] = []
-    ranking = found.ranking
-    if found.elsewhere.paths:
-        rows.append((found.elsewhere, f"{plural(found.elsewhere.paths, 'place')} not in this file"))
-    if ranking.unmatched.delta_bytes or ranking.unmatched.uncertain_bytes:
-        rows.append((ranking.unmatched, f"{plural(ranking.unmatched.paths, 'path')} not selected"))
-    if ranking.known.paths:
-        source = f" ({known_from})" if known_from else ""
-        rows.append((ranking.known, f"known: {plural(ranking.known.paths, 'path')}{source}"))
-    return rows
 
 
 _SLACK_SECONDS = 2.0  # of file systems that keep no fractions

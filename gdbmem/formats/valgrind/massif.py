@@ -176,7 +176,7 @@ _CHILDREN = re.compile(rb"\n *n([1-9][0-9]{0,17}): ")  # of a node that has some
 
 
 class MassifProfile:
-    """A massif.out: totals of all snapshots; trees are parsed when asked for (model.profiles.snapshot.Profile)."""
+    """A massif.out: totals of all snapshots; trees are parsed when asked for (model.calltree.Profile)."""
 
     def __init__(
         self,
