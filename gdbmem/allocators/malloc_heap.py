@@ -8,7 +8,6 @@ return None unless the allocator's own invariants prove the layout that they ass
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.allocators.live_blocks import Blocks
@@ -61,8 +60,7 @@ class Spans(NamedTuple):
         return cls(*(column[order] for column in joined))
 
 
-@dataclass(frozen=True)
-class MallocHeap:
+class MallocHeap(NamedTuple):
     """One allocator in one process. Sizes are bytes."""
 
     allocator: str  # "jemalloc"
@@ -70,13 +68,13 @@ class MallocHeap:
     file: str  # the program or library that it is linked into
     spans: Spans
     # Freed blocks that caches keep for the next request, by size of block: they are among the live blocks of spans.
-    cached: Mapping[int, int] = field(default_factory=dict)
+    cached: Mapping[int, int] = {}
     caches: int = 0  # number of caches read
     is_complete: bool = True  # False: some caches could not be read, so that live blocks are too many
     unread_caches: str = "they were not found"  # the reason
     # Descriptors that contradict the others: what they describe is CHANGING, or is left out.
     odd_descriptors: int = 0
-    read_blocks: Optional[Callable[[], Blocks]] = field(default=None, compare=False)  # see live_blocks()
+    read_blocks: Optional[Callable[[], Blocks]] = None  # see live_blocks()
 
     def live_blocks(self) -> Optional[Blocks]:
         """Return the blocks in use one by one, as columns of address and usable bytes; None if this reader can't.

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.data_words import TouchedMemory, are_in, data_words, pointers, touched_pieces
@@ -110,7 +109,7 @@ def _read_segments(view: SearchedMemory, image: Image) -> Optional[MallocHeap]:
         spans = spans_of(view, found.pages, found.headers, arenas)
         layout_name = f"2, segments of 32 MiB, entries of {layout.stride} bytes"
         heap = heap_of_pages(image, layout_name, spans, memory, found.pages, freed)
-        return replace(heap, odd_descriptors=heap.odd_descriptors + found.broken)
+        return heap._replace(odd_descriptors=heap.odd_descriptors + found.broken)
     return None
 
 

@@ -14,10 +14,7 @@ from gdbmem.errors import InputError, TargetError, UsageError
 from gdbmem.inspection.block_queries import Looks
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.read_process import explain_core as explain_core_file
-from gdbmem.launch.measured import MeasuredRun, trim_by_gdb
-from gdbmem.launch.program import find_program
 from gdbmem.ledger.cgroup import divided, with_files
-from gdbmem.ledger.pinners import PinnerPaths
 from gdbmem.ledger.workers import ReadWorker, together
 from gdbmem.linux.memory.maps import Mapping, read_smaps
 from gdbmem.linux.monitoring.cgroup import (
@@ -32,29 +29,26 @@ from gdbmem.linux.process.process import descendants, has_ended, parents, proces
 from gdbmem.model.groups import CachedFile, CgroupLedger, WorkersLedger
 from gdbmem.model.heap_blocks import HeapMap
 from gdbmem.model.ledger import IdleMemory, Ledger
-from gdbmem.runs.run import Run
-from gdbmem.symbols.batch_gdb import class_names
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
+    from gdbmem.ledger.pinners import PinnerPaths
+    from gdbmem.runs.run import Run
     from gdbmem.runs.saved_results import Kept
 
 __all__ = [
     "Looks",
-    "MeasuredRun",
     "class_names",
     "explain",
     "explain_container",
     "explain_core",
     "explain_idle",
     "explain_workers",
-    "find_program",
     "pinner_paths",
     "place_to_save",
     "read_ledger",
     "save_ledger",
     "saved_heap_map",
-    "trim_by_gdb",
 ]
 
 _MOST_NAMED = 8  # in a message
@@ -282,6 +276,13 @@ def python_blocks() -> int:
 def largest_python_block() -> Optional[int]:
     """Return the size of the largest block that Python's own allocator hands out; None if they have any size."""
     return None if sysconfig.get_config_var("Py_GIL_DISABLED") else _LARGEST_PYTHON_BLOCK
+
+
+def class_names(mangled: Iterable[str]) -> dict[str, str]:
+    """Return mangled → demangled for those that gdb can demangle; nothing if there is no gdb."""
+    from gdbmem.symbols import batch_gdb  # for classes of C++ alone
+
+    return batch_gdb.class_names(mangled)
 
 
 def explain_container(what: str, *, files: Optional[Operand] = None) -> CgroupLedger:

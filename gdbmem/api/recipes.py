@@ -18,6 +18,7 @@ from gdbmem.gates.baseline import RunMeasures, measures_of
 from gdbmem.heap.growth import compared
 from gdbmem.launch.engine_choice import choose_engine
 from gdbmem.launch.job import Job
+from gdbmem.launch.measured import MeasuredRun, trim_by_gdb
 from gdbmem.launch.playing import Outcome, PlayedPoint, play_recipe
 from gdbmem.launch.program import find_program
 from gdbmem.model.containers import Survey
@@ -40,7 +41,16 @@ from gdbmem.setup.gdb_python import find_gdb
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.text import plural, printable
 
-__all__ = ["ExpectationVerdict", "Recipe", "RecipeResult", "load_recipe", "run_recipe"]
+__all__ = [
+    "ExpectationVerdict",
+    "MeasuredRun",
+    "Recipe",
+    "RecipeResult",
+    "find_program",
+    "load_recipe",
+    "run_recipe",
+    "trim_by_gdb",
+]
 
 
 # The diffs and verdicts of a recipe that was run, or the reasons why one can't be made.

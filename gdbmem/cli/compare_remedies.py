@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Optional
 
-from gdbmem.api.ledgers import MeasuredRun, find_program, trim_by_gdb
+from gdbmem.api.recipes import MeasuredRun, find_program, trim_by_gdb
 from gdbmem.api.series import difference_of
 from gdbmem.errors import GdbmemError, UsageError
 from gdbmem.files import open_regular

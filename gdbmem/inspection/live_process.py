@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Callable, Generic, NamedTuple, Optional, Protocol, TypeVar, cast
 
 from gdbmem.allocators.glibc.heap import Walker, choose_walker
@@ -574,7 +573,7 @@ def explain_process(
             image, pause_seconds = ask_process(pid, prepare, fork=False, say=say)
     ledger = build_ledger(image, pause_seconds=pause_seconds)
     tried_calls = trying.results(ledger)
-    return replace(ledger, tried=tried_calls, notices=[*ledger.notices, *nothing_to_try(tried_calls)])
+    return ledger._replace(tried=tried_calls, notices=[*ledger.notices, *nothing_to_try(tried_calls)])
 
 
 def read_live(

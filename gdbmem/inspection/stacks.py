@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
@@ -173,7 +173,7 @@ def copy_stacks(pid: int) -> tuple[list[CopiedStack], bytes]:
 
 
 def _sampled(held: HeldThread) -> Sequence[int]:
-    if platform.machine() != "x86_64":
+    if os.uname().machine != "x86_64":
         return held.registers[:33]
     if held.registers:
         return [held.registers[at] for at in _X86_64]
@@ -194,7 +194,7 @@ def unwind(
     stacks: Sequence[CopiedStack], maps: bytes, table: Callable[[Binary], Optional[UnwindTable]]
 ) -> list[NativeStack]:
     """Return the call paths of *stacks*; *table* opens the unwind table of a file."""
-    if platform.machine() not in MACHINES:
+    if os.uname().machine not in MACHINES:
         return []
     space, unwinder = code_in(maps), Unwinder(table)
     found = []

@@ -14,7 +14,6 @@ import errno
 import fcntl
 import mmap
 import os
-import platform
 import re
 import select
 import socket
@@ -35,7 +34,7 @@ from gdbmem.launch.child import outlive_parent
 _SECCOMP = {"x86_64": 317, "aarch64": 277}
 _ARCHITECTURE = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _OPEN, _OPENAT = {"x86_64": 2}, {"x86_64": 257, "aarch64": 56}
-_MACHINE = platform.machine()
+_MACHINE = os.uname().machine
 _SET_FILTER, _NEW_LISTENER, _WAIT_KILLABLE = 1, 1 << 3, 1 << 5  # the last one since Linux 5.19
 _ALLOW, _NOTIFY = 0x7FFF0000, 0x7FC00000
 _LOAD, _IF_EQUAL, _IF_ANY, _RETURN = 0x20, 0x15, 0x45, 0x06

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import platform
 import select
 import signal
 import threading
@@ -53,7 +52,7 @@ def planted(pid: int, side: TargetSide) -> dict[int, bytes]:
 
     Raises OSError if the process has ended or may not be read.
     """
-    trap = _TRAPS.get(platform.machine())
+    trap = _TRAPS.get(os.uname().machine)
     if trap is None:
         return {}
     memory = os.open(f"{memory_folder(pid)}/mem", os.O_RDONLY | os.O_CLOEXEC)

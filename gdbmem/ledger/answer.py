@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import Notice
-from gdbmem.ledger.pinners import PinnerPaths, likely_site
 from gdbmem.ledger.tried import main_trial, malloc_of, trial_sentence
 from gdbmem.model import ledger as names
 from gdbmem.model.ledger import TRIM, Ledger, OtherMalloc, Remedy, SizeClass, best_remedy
 from gdbmem.text import format_size, plural, printable
+
+if TYPE_CHECKING:
+    from gdbmem.ledger.pinners import PinnerPaths
 
 # Notices that make every figure of the heap doubtful, and those that make some of them doubtful.
 DAMAGES = ("heap-corrupt",)
@@ -204,7 +206,7 @@ def _allocated_by(sizes: Sequence[int], paths: Optional[PinnerPaths], option: st
     """Return the paths that allocate blocks of these *sizes*, bytes, from *paths*, or how to find out."""
     if paths is None:
         return f" ({option} lists them, --paths RUN:NAME shows the call paths that allocate such blocks)"
-    sites = list(dict.fromkeys(likely_site(paths, size) for size in sizes))
+    sites = list(dict.fromkeys(paths.likely_site(size) for size in sizes))
     if not all(sites):
         return f"; {printable(paths.source)} names no path that allocates such blocks alone (see below)"
     return f", likely allocated at {' and '.join(sites)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, Callable, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArenas
@@ -120,7 +120,7 @@ class _LedgerBuilder:
         )
         if used is None:
             return ledger
-        return replace(ledger, remedies=simulate_remedies(used, self.reading.resident, ledger))
+        return ledger._replace(remedies=simulate_remedies(used, self.reading.resident, ledger))
 
     # -- the heap -----------------------------------------------------------------------------------------
 

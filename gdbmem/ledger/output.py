@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Callable, NamedTuple, Optional, Protocol, TextIO, Union
+from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Protocol, TextIO, Union
 
 from gdbmem.json_values import as_json
 from gdbmem.ledger.answer import DAMAGES
 from gdbmem.ledger.blocks import print_types, types_document
 from gdbmem.ledger.document import growth_json, ledger_json
-from gdbmem.ledger.pinners import PinnerPaths, pinners_document, print_pinner_paths
 from gdbmem.ledger.remedies import print_remedies, remedies_json
 from gdbmem.ledger.text import LedgerOptions, print_growth, print_ledger
 from gdbmem.model import heap_blocks
@@ -19,6 +18,9 @@ from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, picture_kind, print_notices, print_sentence
 from gdbmem.terminal.document import Document
 from gdbmem.text import format_size, plain_strings, plural, printable
+
+if TYPE_CHECKING:
+    from gdbmem.ledger.pinners import PinnerPaths
 
 # One chunk with its neighbours, and malloc's lists of free ones, as text and JSON.
 
@@ -244,7 +246,7 @@ def _json(
     """Return *ledger* as ``kind=ledger``, with a key for each further result requested."""
     more: dict[str, object] = {}
     if paths is not None:
-        more["pinner_paths"] = pinners_document(paths)
+        more["pinner_paths"] = paths.document()
     if answers is not None and answers.types is not None:
         more["types"] = types_document(answers.types, class_names)
     if answers is not None and answers.chunk is not None:
@@ -272,6 +274,6 @@ def _print(
         return
     print_ledger(ledger, console, view, paths)
     if paths is not None:
-        print_pinner_paths(paths, console)
+        paths.print(console)
     if answers is not None and answers.types is not None:
         print_types(answers.types, class_names, console)

@@ -10,22 +10,23 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Callable, NamedTuple
+from typing import Callable, NamedTuple
 
 from gdbmem.errors import InputError
 from gdbmem.json_values import as_json
 from gdbmem.model.calltree import Snapshot
 from gdbmem.model.ledger import Ledger, OtherMalloc
+from gdbmem.profiles.diff import as_growth
+from gdbmem.profiles.own_code import describe_site
+from gdbmem.profiles.paths import Query
+from gdbmem.profiles.ranking import Row, rank
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console
 from gdbmem.terminal.document import Document
 from gdbmem.text import format_size, plural, printable
 
-if TYPE_CHECKING:
-    from gdbmem.profiles.ranking import Row
-
-
 MOST_SIZES = 10
+_PATHS = 3  # of each size
 _ROUNDING = ("jemalloc",)  # formats with the allocator's size classes in place of requested sizes
 
 
@@ -61,6 +62,73 @@ class PinnerPaths(NamedTuple):
     mixed_paths: int  # that allocate several, unknown sizes
     mixed_blocks: int
 
+    def likely_site(self, size_bytes: int) -> str:
+        """Return where most blocks of *size_bytes*, with a header if they have one, are allocated.
+
+        "" if no path allocates only that size, or paths that allocate several sizes may have more of them.
+        """
+        sites: dict[str, int] = {}
+        for one in self.sizes:
+            if one.size.size_bytes == size_bytes:
+                for path in one.paths:
+                    if path.row.site is not None:
+                        name = _site(path)
+                        sites[name] = sites.get(name, 0) + path.blocks
+        if not sites:
+            return ""
+        first = max(sites, key=lambda name: sites[name])
+        if sites[first] < self.mixed_blocks:
+            return ""
+        others = len(sites) - 1
+        return f"{first} and {plural(others, 'other place')}" if others else first
+
+    def document(self) -> Document:
+        """Return the paths in the form of ``kind=ledger``, ``pinner_paths``."""
+        sizes = [
+            {
+                **as_json(one.size, "size_bytes", "live", "pinned_bytes"),
+                "paths": [
+                    {
+                        "block_bytes": path.block_bytes,
+                        "blocks": path.blocks,
+                        "frames": [frame._asdict() for frame in path.row.frames],
+                    }
+                    for path in one.paths
+                ],
+            }
+            for one in self.sizes
+        ]
+        return {**as_json(self, "source", "mixed_paths", "mixed_blocks"), "sizes": sizes}
+
+    def print(self, console: Console) -> None:
+        """Print, for each size that pins free pages, the call paths that allocate blocks of that size."""
+        source = printable(self.source)
+        if not self.sizes:
+            console.print("\nNo live block pins free pages.")
+            return
+        numbers = ("pinned", "live here", "of bytes", "allocated there")
+        table = drawing.new_table(*numbers, last="bytes each, allocated by")
+        for one in self.sizes:
+            first = [format_size(one.size.pinned_bytes), f"{one.size.live:,}", f"≤ {one.size.usable_bytes:,}"]
+            for path in one.paths[:_PATHS]:
+                table.add_row(*first, f"{path.blocks:,}", f"{path.block_bytes:,}  {_site(path)}")
+                first = ["", "", ""]
+            if not one.paths:
+                table.add_row(*first, "", "no path allocates only this size")
+            elif len(one.paths) > _PATHS:
+                table.add_row("", "", "", "", f"and {plural(len(one.paths) - _PATHS, 'more path')}")
+        console.print(
+            f"\nCall paths that allocate blocks of the sizes that pin free pages, by {source}", soft_wrap=True
+        )
+        console.print(table)
+        said = "The two are self by size, so it is likely but not certain that a block comes from the given path."
+        if self.mixed_paths:
+            said += (
+                f" {plural(self.mixed_paths, 'path')} with {plural(self.mixed_blocks, 'block')} there"
+                " allocate several sizes, and may have any of these."
+            )
+        console.print(said, soft_wrap=True)
+
 
 def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> PinnerPaths:
     """Return the paths of *snapshot* that allocate blocks of the sizes which pin most in *ledger*.
@@ -77,10 +145,6 @@ def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> Pin
         )
     paths: list[SizedPath] = []
     mixed = [0, 0]
-    from gdbmem.profiles.diff import as_growth  # for paths only, as the next
-    from gdbmem.profiles.paths import Query  # the same
-    from gdbmem.profiles.ranking import rank  # slow to import
-
     for row in rank(as_growth(snapshot), Query(by="path")).rows:
         size, blocks = row.amount.after_bytes, row.amount.delta_blocks or 0
         if blocks <= 0:
@@ -123,91 +187,11 @@ def _grouped(paths: Sequence[SizedPath], size_of: Callable[[SizedPath], int]) ->
     return found
 
 
-def likely_site(joined: PinnerPaths, size_bytes: int) -> str:
-    """Return where most blocks of *size_bytes*, with a header if they have one, are allocated, according to *joined*.
-
-    "" if no path allocates only that size, or paths that allocate several sizes may have more of them.
-    """
-    sites: dict[str, int] = {}
-    for one in joined.sizes:
-        if one.size.size_bytes == size_bytes:
-            for path in one.paths:
-                if path.row.site is not None:
-                    name = _site(path)
-                    sites[name] = sites.get(name, 0) + path.blocks
-    if not sites:
-        return ""
-    first = max(sites, key=lambda name: sites[name])
-    if sites[first] < joined.mixed_blocks:
-        return ""
-    others = len(sites) - 1
-    return f"{first} and {plural(others, 'other place')}" if others else first
-
-
 def chunk_bytes(request_bytes: int) -> int:
     """Return the size of the chunk that glibc's malloc makes for a block of *request_bytes*."""
     return max((request_bytes + 8 + 15) & ~15, 32)
 
 
-# Call paths of the sizes that pin free pages, as text and JSON.
-
-
-_PATHS = 3  # of each size
-
-
-def pinners_document(joined: PinnerPaths) -> Document:
-    """Return *joined* in the form of ``kind=ledger``, ``pinner_paths``."""
-    sizes = [
-        {
-            **as_json(one.size, "size_bytes", "live", "pinned_bytes"),
-            "paths": [
-                {
-                    "block_bytes": path.block_bytes,
-                    "blocks": path.blocks,
-                    "frames": [frame._asdict() for frame in path.row.frames],
-                }
-                for path in one.paths
-            ],
-        }
-        for one in joined.sizes
-    ]
-    return {**as_json(joined, "source", "mixed_paths", "mixed_blocks"), "sizes": sizes}
-
-
-def print_pinner_paths(joined: PinnerPaths, console: Console) -> None:
-    """Print, for each size that pins free pages, the call paths that allocate blocks of that size."""
-    source = printable(joined.source)
-    if not joined.sizes:
-        console.print("\nNo live block pins free pages.")
-        return
-    numbers = ("pinned", "live here", "of bytes", "allocated there")
-    table = drawing.new_table(*numbers, last="bytes each, allocated by")
-    for one in joined.sizes:
-        first = [format_size(one.size.pinned_bytes), f"{one.size.live:,}", f"≤ {one.size.usable_bytes:,}"]
-        for path in one.paths[:_PATHS]:
-            table.add_row(*first, f"{path.blocks:,}", f"{path.block_bytes:,}  {_site(path)}")
-            first = ["", "", ""]
-        if not one.paths:
-            table.add_row(*first, "", "no path allocates only this size")
-        elif len(one.paths) > _PATHS:
-            table.add_row("", "", "", "", f"and {plural(len(one.paths) - _PATHS, 'more path')}")
-    console.print(
-        f"\nCall paths that allocate blocks of the sizes that pin free pages, by {source}", soft_wrap=True
-    )
-    console.print(table)
-    said = (
-        "The two are joined by size, so it is likely but not certain that a block comes from the given path."
-    )
-    if joined.mixed_paths:
-        said += (
-            f" {plural(joined.mixed_paths, 'path')} with {plural(joined.mixed_blocks, 'block')} there"
-            " allocate several sizes, and may have any of these."
-        )
-    console.print(said, soft_wrap=True)
-
-
 def _site(path: SizedPath) -> str:
-    from gdbmem.profiles.own_code import describe_site  # for paths only
-
     site = path.row.site
     return describe_site(site) if site is not None else "call sites that are not listed"

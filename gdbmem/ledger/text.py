@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from gdbmem.errors import InputError
 from gdbmem.ledger.answer import DAMAGES, answer_ledger, doubt_of
-from gdbmem.ledger.pinners import PinnerPaths
 from gdbmem.ledger.tried import print_tried
 from gdbmem.model.ledger import (
     ALLOCATORS_OWN,
@@ -43,6 +42,9 @@ from gdbmem.model.ledger import (
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices
 from gdbmem.text import format_delta, format_duration, format_size, plural, printable
+
+if TYPE_CHECKING:
+    from gdbmem.ledger.pinners import PinnerPaths
 
 _MEANING = {
     "heap.live": "live blocks",

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Mapping as MappingType
-from dataclasses import dataclass, field
 from typing import Annotated, Any, NamedTuple, Optional, TypedDict
 
 from gdbmem.errors import Notice
@@ -249,15 +248,14 @@ class LargePiece(TypedDict):
     mapped_bytes: int
 
 
-@dataclass(frozen=True)
-class Entry:
+class Entry(NamedTuple):
     """One line of the ledger; sizes are bytes, what is unknown is None."""
 
     category: str
     label: str  # among entries of one category: "arena 3", the name of a mapping; "" if there is one
     resident_bytes: int
     allocated_bytes: Optional[int] = None  # what the program or the allocator asked for, resident or not
-    detail: MappingType[str, Any] = field(default_factory=dict)
+    detail: MappingType[str, Any] = {}
 
     @property
     def key(self) -> tuple[str, str]:
@@ -337,8 +335,7 @@ class Heap(NamedTuple):
         return sum(arena.free_chunks for arena in self.arenas)
 
 
-@dataclass(frozen=True)
-class Ledger:
+class Ledger(NamedTuple):
     """The resident set of one process (or the bytes present in a core), divided."""
 
     program: str
@@ -349,7 +346,7 @@ class Ledger:
     releasable_bytes: Optional[int]  # what malloc_trim(0) would return; None: the allocator wasn't read
     threads: Sequence[MappingType[str, Any]] = ()
     heap: Optional[Heap] = None
-    beside: MappingType[str, int] = field(default_factory=dict)  # page tables, swap, huge pages…: bytes
+    beside: MappingType[str, int] = {}  # page tables, swap, huge pages…: bytes
     pause_seconds: Optional[float] = None
     notices: Sequence[Notice] = ()
     runtime: Optional[str] = None  # with a heap besides malloc's, for example v8

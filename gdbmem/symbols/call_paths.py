@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import os
 import re
 from array import array
 from bisect import bisect_left, bisect_right
@@ -150,7 +150,7 @@ class CallPaths:
         self.samples = Samples()
         self._layout, self._periods = layout, periods
         self._unwinder = Unwinder(open_table)
-        machine = MACHINES.get(platform.machine())
+        machine = MACHINES.get(os.uname().machine)
         sampled = machine.sampled if machine is not None else ()
         self._pointer = sampled.index(machine.sp) if machine is not None else 0
         self._counter = sampled.index(machine.pc) if machine is not None else 0

@@ -1,6 +1,6 @@
 """Callers found in a copied stack: by unwind tables where the code has them, else by frame pointers."""
 
-import platform
+import os
 import struct
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
@@ -151,7 +151,7 @@ OpenTable = Callable[[Binary], Optional[UnwindTable]]
 class Unwinder:
     """Finds call paths; remembers what it found out about each address."""
 
-    def __init__(self, open_table: OpenTable, machine: str = platform.machine()) -> None:
+    def __init__(self, open_table: OpenTable, machine: str = os.uname().machine) -> None:
         """*open_table* is asked once for each file."""
         self._machine = MACHINES.get(machine)
         self._open = open_table

@@ -5,7 +5,7 @@ Source: glibc malloc/malloc.c, struct malloc_state, bin_index.
 
 from __future__ import annotations
 
-import platform
+import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Optional
 
@@ -191,7 +191,7 @@ _BEFORE, _AFTER = 0x5000, 0x1000  # the non-exported functions of malloc.c are m
 _STACK = 0x1000  # bytes of a thread's stack that are searched for return addresses
 _ABORT_BYTES = 0x400
 # On aarch64 the upper bits of an address on the stack may be its signature (pointer authentication).
-_ADDRESS = (1 << 48) - 1 if platform.machine() == "aarch64" else (1 << 64) - 1
+_ADDRESS = (1 << 48) - 1 if os.uname().machine == "aarch64" else (1 << 64) - 1
 _NONE = 1 << 16  # no system call has a number so high: the kernel writes -1 for none
 _SYSCALL, _SVC = b"\x0f\x05", b"\x01\x00\x00\xd4"
 # mov, then the call

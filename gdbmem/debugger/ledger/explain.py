@@ -6,7 +6,7 @@ import argparse
 import os
 import re
 from pathlib import Path, PurePath
-from typing import Optional, TextIO
+from typing import TYPE_CHECKING, Optional, TextIO
 
 import gdb
 
@@ -24,7 +24,6 @@ from gdbmem.inspection.worker_requests import explain_for_gdb, look_for_gdb
 from gdbmem.json_values import as_json
 from gdbmem.ledger.document import ledger_json
 from gdbmem.ledger.output import Host, write_result
-from gdbmem.ledger.pinners import PinnerPaths
 from gdbmem.linux.holding.copying import expected_hold, is_long, wait_text
 from gdbmem.linux.memory.maps import read_maps
 from gdbmem.linux.memory.process_memory import ProcMemory
@@ -34,6 +33,9 @@ from gdbmem.model.memory import ThreadPointers
 from gdbmem.runs.saved_results import LEDGER
 from gdbmem.terminal.console import open_named, open_output
 from gdbmem.text import format_size, printable
+
+if TYPE_CHECKING:
+    from gdbmem.ledger.pinners import PinnerPaths
 
 # The ledger of the process or core in this gdb.
 

@@ -5,7 +5,6 @@ import errno
 import fcntl
 import mmap
 import os
-import platform
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -92,7 +91,7 @@ def attributes(wishes: Wishes, config: int) -> bytes:
 
 def open_event(attr: bytes, pid: int, cpu: int) -> int:
     """Return a descriptor of the event *attr* of thread *pid* (0: this one) on *cpu* (-1: all). Raises OSError."""
-    number = _SYSCALLS.get(platform.machine())
+    number = _SYSCALLS.get(os.uname().machine)
     if number is None:
         raise OSError(errno.ENOSYS, "the number of perf_event_open on this machine is unknown to gdbmem")
     buffer = ctypes.create_string_buffer(attr, len(attr))

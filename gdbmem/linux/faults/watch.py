@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import platform
 import resource
 import select
 import time
@@ -69,7 +68,7 @@ class FaultWatch:
         self._pids = tuple(pids)
         self._adapts = period == 0
         self._cpus = _online_cpus()
-        machine = platform.machine()
+        machine = os.uname().machine
         self.wishes = Wishes(
             max(period, 1), period, _stacks_per_second(), STACK_BYTES, 0, REGISTERS.get(machine, 0),
             _WHERE.get(machine, 0), on_exec=not pids,

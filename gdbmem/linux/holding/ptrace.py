@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import errno
 import os
-import platform
 import signal
 import struct
 import time
@@ -68,7 +67,7 @@ AARCH64 = PtraceMachine(34, 0, 8, 32, 31, None, None)
 
 def machine() -> Optional[PtraceMachine]:
     """Return this machine's registers; None for an unsupported architecture."""
-    return {"x86_64": X86_64, "aarch64": AARCH64}.get(platform.machine())
+    return {"x86_64": X86_64, "aarch64": AARCH64}.get(os.uname().machine)
 
 
 class HeldThread:
@@ -451,7 +450,7 @@ def stop_mark(tid: int, number: signal.Signals) -> Optional[int]:
     return mark if number_found == number and code == _SI_QUEUE else None
 
 
-_SIGWAIT = {"x86_64": 128, "aarch64": 137}.get(platform.machine())  # rt_sigtimedwait
+_SIGWAIT = {"x86_64": 128, "aarch64": 137}.get(os.uname().machine)  # rt_sigtimedwait
 
 
 def reaches(pid: int, number: signal.Signals) -> bool:
@@ -491,7 +490,7 @@ def threads_out_of_memory(pid: int, memory: Optional[Memory] = None) -> list[Hel
         held = HeldThread(tid)
         held.stack_pointer, held.program_counter = where
         found.append(held)
-    if found and memory is not None and platform.machine() == "x86_64":
+    if found and memory is not None and os.uname().machine == "x86_64":
         mappings = parse_maps(read_maps_text(pid))
         for held in found:
             held.thread_pointer = _thread_pointer(memory, mappings, held)

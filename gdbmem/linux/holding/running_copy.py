@@ -12,7 +12,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
-import platform
 import re
 import signal
 import struct
@@ -228,7 +227,7 @@ def _refused(copy: Copy, why: str) -> TargetError:
 
 def can_run() -> bool:
     """Return whether a copy can be made to call functions on this architecture."""
-    return platform.machine() == "x86_64"
+    return os.uname().machine == "x86_64"
 
 
 def filter_rows() -> list[tuple[int, int, int, int]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import platform
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -118,7 +117,7 @@ def harmless_threads(pid: int) -> dict[int, int]:
     """
     tids = thread_ids(pid)[:_MOST_THREADS]
     found = {tid: filter_count(tid) for tid in tids if not may_end_for_a_call(tid)}
-    if len(found) == len(tids) or platform.machine() not in _CALLS:
+    if len(found) == len(tids) or os.uname().machine not in _CALLS:
         return found
     judged: dict[bytes, bool] = {}
     try:
@@ -147,7 +146,7 @@ def is_harmless(code: bytes) -> bool:
     rows = list(struct.iter_unpack("=HBBI", code))
     try:
         return all(
-            _answers(rows, number) <= {_FAILS, _LOGGED, _ALLOWED} for number in _CALLS[platform.machine()]
+            _answers(rows, number) <= {_FAILS, _LOGGED, _ALLOWED} for number in _CALLS[os.uname().machine]
         )
     except (_EndlessError, IndexError, KeyError):
         return False
@@ -155,7 +154,7 @@ def is_harmless(code: bytes) -> bool:
 
 def _answers(rows: Sequence[Row], number: int) -> set[int]:
     """Return the actions that the program may return for system call *number*."""
-    known = {0: number, 4: _ARCHITECTURE[platform.machine()]}
+    known = {0: number, 4: _ARCHITECTURE[os.uname().machine]}
     found: set[int] = set()
     ways: list[tuple[int, Optional[int], tuple[Optional[int], ...]]] = [(0, 0, (0,) * 17)]
     seen = set(ways)

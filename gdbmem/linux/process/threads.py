@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import platform
 import re
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
@@ -22,7 +21,7 @@ _RESTART = {
 }  # the system call by which the kernel continues an interrupted sleep
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _SWITCHES = re.compile(r"ctxt_switches:\s+(\d+)")
-_MACHINE = platform.machine()
+_MACHINE = os.uname().machine
 _STAT_BYTES = 1024
 
 
@@ -290,7 +289,7 @@ _NAMES = {"x86_64": _X86_64, "aarch64": _AARCH64}
 
 def call_name(number: int) -> str:
     """Return the name of system call *number* on this machine, or its number in words."""
-    return _NAMES.get(platform.machine(), {}).get(number) or f"system call {number}"
+    return _NAMES.get(os.uname().machine, {}).get(number) or f"system call {number}"
 
 
 # Whether a process handles signals, read repeatedly.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
 from typing import Optional
 
 import pytest
@@ -154,7 +153,7 @@ def test_smaps_of_names_with_blanks_and_of_none() -> None:
     ],
 )
 def test_the_next_step_for_a_live_heap_suits_the_runtime(runtime: Optional[str], step: str) -> None:
-    ledger = replace(make_ledger(heap_mmapped=200 * MIB, file_code=20 * MIB), runtime=runtime)
+    ledger = make_ledger(heap_mmapped=200 * MIB, file_code=20 * MIB)._replace(runtime=runtime)
     answer = answer_ledger(ledger)
     assert step in answer
     assert ("massif-diff" in answer) == (runtime is None)
@@ -170,7 +169,7 @@ def test_details_of_the_resident_set_are_not_called_additional() -> None:
         "swap": 4 * MIB,
         "hugetlb": 5 * MIB,
     }
-    ledger = replace(make_ledger(heap_live=10 * MIB), beside=sizes)
+    ledger = make_ledger(heap_live=10 * MIB)._replace(beside=sizes)
     assert beside(ledger) == [
         "Of the total: shared with other processes since a fork 3.0 MiB, in huge pages 2.0 MiB, merged by KSM 1.0 MiB",
         "In addition: swapped out 4.0 MiB, hugetlbfs, which Rss leaves out, 5.0 MiB",
@@ -184,9 +183,9 @@ def test_a_ledger_that_does_not_add_up_is_refused() -> None:
     ledger = make_ledger(heap_live=100, file_code=50)
     ledger.check()
     with pytest.raises(ValueError, match="resident set"):
-        replace(ledger, rss_bytes=151).check()
+        ledger._replace(rss_bytes=151).check()
     with pytest.raises(ValueError, match="shares"):
-        replace(ledger, entries=ledger.entries[:1]).check()
+        ledger._replace(entries=ledger.entries[:1]).check()
 
 
 def test_a_mapping_gets_exactly_its_rss_also_when_claims_exceed_it() -> None:
@@ -249,7 +248,7 @@ def test_where_most_of_the_freed_memory_is_pinned_the_pinning_blocks_come_first(
     heap = Heap([arena], [SizeClass(1008, 5000, 5000, 0, 0, 30.0 * MIB)], 0, 0, 0, 0, 0, 0, True, "layouts")
     ledger = make_ledger(heap_live=10 * MIB, heap_free_pinned=32 * MIB, heap_free_releasable=8 * MIB)
     trim = remedy(TRIM, 8 * MIB, 8 * MIB, 8 * MIB)
-    answer = answer_ledger(replace(ledger, heap=heap, remedies=(trim,), releasable_bytes=8 * MIB))
+    answer = answer_ledger(ledger._replace(heap=heap, remedies=(trim,), releasable_bytes=8 * MIB))
     assert "80 % of that can't be returned: 5,000 live blocks of 1,000 bytes" in answer
     assert "--pinners" in answer
     assert answer.endswith("malloc_trim(0) would return 8.0 MiB (a price)")
@@ -265,7 +264,7 @@ def test_the_answer_says_why_malloc_did_not_trim_only_where_its_thresholds_have_
     heap = Heap([arena], [], 0, 0, 0, 0, 0, 0, True, "layouts", trim, mapped)
     ledger = make_ledger(heap_live=10 * MIB, heap_free_releasable=20 * MIB)
     best = remedy(TRIM, 20 * MIB, 20 * MIB, 20 * MIB)
-    answer = answer_ledger(replace(ledger, heap=heap, remedies=(best,), releasable_bytes=20 * MIB))
+    answer = answer_ledger(ledger._replace(heap=heap, remedies=(best,), releasable_bytes=20 * MIB))
     reason = (
         "because it raised its trim threshold to 24.0 MiB when a block of 12.0 MiB was freed: malloc_trim(0)"
     )
@@ -275,7 +274,7 @@ def test_the_answer_says_why_malloc_did_not_trim_only_where_its_thresholds_have_
 def test_the_answer_names_malloc_trim_where_it_would_help() -> None:
     ledger = make_ledger(heap_live=4 * MIB, heap_free_releasable=142 * MIB)
     trim = remedy(TRIM, 141 * MIB, 141 * MIB, 141 * MIB)
-    assert answer_ledger(replace(ledger, releasable_bytes=141 * MIB, remedies=(trim,))) == (
+    assert answer_ledger(ledger._replace(releasable_bytes=141 * MIB, remedies=(trim,))) == (
         "146.0 MiB resident; 142.0 MiB of it is freed memory that glibc keeps:"
         " malloc_trim(0) would return 141.0 MiB (a price)"
     )
@@ -284,7 +283,7 @@ def test_the_answer_names_malloc_trim_where_it_would_help() -> None:
 def test_the_answer_names_the_remedy_that_gives_back_most_with_its_interval_and_its_cost() -> None:
     ledger = make_ledger(heap_live=4 * MIB, arena_free_cached=90 * MIB)
     remedies = (remedy("glibc.a=0", 80 * MIB, 70 * MIB, 90 * MIB), remedy(TRIM, 2 * MIB, 2 * MIB, 2 * MIB))
-    assert answer_ledger(replace(ledger, releasable_bytes=2 * MIB, remedies=remedies)).endswith(
+    assert answer_ledger(ledger._replace(releasable_bytes=2 * MIB, remedies=remedies)).endswith(
         "; 90.0 MiB of it is freed memory that glibc keeps: GLIBC_TUNABLES=glibc.a=0 would save about 80.0 MiB"
         " (70.0 MiB to 90.0 MiB; a price)"
     )
@@ -292,15 +291,15 @@ def test_the_answer_names_the_remedy_that_gives_back_most_with_its_interval_and_
 
 def test_what_nobody_simulated_is_not_promised() -> None:
     ledger = make_ledger(heap_live=4 * MIB, heap_free_releasable=142 * MIB)
-    doubtful = replace(ledger, releasable_bytes=141 * MIB, remedies=(remedy(TRIM, None, 0, 142 * MIB),))
+    doubtful = ledger._replace(releasable_bytes=141 * MIB, remedies=(remedy(TRIM, None, 0, 142 * MIB),))
     assert answer_ledger(doubtful).endswith("keeps: malloc_trim(0) may return up to 141.0 MiB")
-    arenas = replace(ledger, releasable_bytes=0, remedies=(remedy("glibc.b=2", None, 0, 100 * MIB),))
+    arenas = ledger._replace(releasable_bytes=0, remedies=(remedy("glibc.b=2", None, 0, 100 * MIB),))
     assert "measures whether glibc.b=2 returns it" in answer_ledger(arenas)
 
 
 def test_live_memory_in_many_arenas_is_no_reason_to_have_fewer() -> None:
-    ledger = replace(make_ledger(arena_live=90 * MIB, heap_live=2 * MIB), heap=make_heap(arenas=64))
-    assert "live heap" in answer_ledger(replace(ledger, remedies=(remedy("glibc.b=2", None, 0, 9000),)))
+    ledger = make_ledger(arena_live=90 * MIB, heap_live=2 * MIB)._replace(heap=make_heap(arenas=64))
+    assert "live heap" in answer_ledger(ledger._replace(remedies=(remedy("glibc.b=2", None, 0, 9000),)))
 
 
 def test_freed_blocks_in_a_threads_caches_are_no_live_heap() -> None:
@@ -319,19 +318,19 @@ def make_heap(*sizes: SizeClass, arenas: int = 1) -> Heap:
 
 def test_the_answer_names_the_live_blocks_that_pin_freed_memory() -> None:
     ledger = make_ledger(heap_live=10 * MIB, heap_free_pinned=90 * MIB)
-    ledger = replace(ledger, releasable_bytes=0, heap=make_heap(SizeClass(40, 512_000, 0, 0, 0, 80.0 * MIB)))
+    ledger = ledger._replace(releasable_bytes=0, heap=make_heap(SizeClass(40, 512_000, 0, 0, 0, 80.0 * MIB)))
     assert "100 % of that can't be returned: 512,000 live blocks of 32 bytes" in answer_ledger(ledger)
 
 
 def test_the_answer_names_two_sizes_that_pin_alike() -> None:
     heap = make_heap(*(SizeClass(size, 10, 0, 0, 0, 4 * MIB) for size in (48, 112, 208)))
-    pinned = replace(make_ledger(heap_live=10 * MIB, heap_free_pinned=12 * MIB), heap=heap)
+    pinned = make_ledger(heap_live=10 * MIB, heap_free_pinned=12 * MIB)._replace(heap=heap)
     assert "20 live blocks of 40 and 104 bytes lie on its pages" in answer_ledger(pinned)
 
 
 def test_the_answer_states_who_allocates_what_pins_only_as_far_as_the_sizes_tell() -> None:
-    ledger = replace(make_ledger(heap_live=10 * MIB, heap_free_pinned=90 * MIB), releasable_bytes=0)
-    ledger = replace(ledger, heap=make_heap(SizeClass(48, 512_000, 0, 0, 0, 80.0 * MIB)))
+    ledger = make_ledger(heap_live=10 * MIB, heap_free_pinned=90 * MIB)._replace(releasable_bytes=0)
+    ledger = ledger._replace(heap=make_heap(SizeClass(48, 512_000, 0, 0, 0, 80.0 * MIB)))
 
     def answer(*paths: tuple[str, int, int]) -> str:
         joined = join_paths(ledger, snapshot(*paths), source_format="gperftools")
@@ -347,8 +346,8 @@ def test_the_answer_states_who_allocates_what_pins_only_as_far_as_the_sizes_tell
 
 
 def test_the_answer_names_capacity_that_vectors_do_not_use_where_it_matters() -> None:
-    ledger = replace(make_ledger(heap_live=40 * MIB), releasable_bytes=0)
-    large, small = (replace(ledger, beside={names.UNUSED_IN_VECTORS: size * MIB}) for size in (30, 3))
+    ledger = make_ledger(heap_live=40 * MIB)._replace(releasable_bytes=0)
+    large, small = (ledger._replace(beside={names.UNUSED_IN_VECTORS: size * MIB}) for size in (30, 3))
     assert (
         "; 30.0 MiB of it is capacity that vectors, or buffers kept like them, hold and don't use: 'memcontainers'"
         in answer_ledger(large)
@@ -364,7 +363,7 @@ def printed(ledger: Ledger, view: Optional[LedgerOptions] = None) -> str:
 
 
 def test_an_arena_that_is_not_there_is_an_error_with_those_that_are() -> None:
-    ledger = replace(make_ledger(heap_live=MIB), heap=make_heap(SizeClass(32, 1, 0, 0, 0), arenas=3))
+    ledger = make_ledger(heap_live=MIB)._replace(heap=make_heap(SizeClass(32, 1, 0, 0, 0), arenas=3))
     assert "Arena 2 at" in printed(ledger, LedgerOptions(arena=2))
     with pytest.raises(InputError, match="has no arena 3") as caught:
         printed(ledger, LedgerOptions(arena=3))
@@ -372,7 +371,7 @@ def test_an_arena_that_is_not_there_is_an_error_with_those_that_are() -> None:
 
 
 def test_where_another_malloc_is_at_work_nothing_is_reported_of_pinned_pages() -> None:
-    ledger = replace(make_ledger(heap_live=MIB), heap=make_heap())
+    ledger = make_ledger(heap_live=MIB)._replace(heap=make_heap())
     text = printed(ledger, LedgerOptions(pinners=True, sizes=True))
     assert "no blocks of glibc's malloc" in text
     assert "No live block pins" not in text
@@ -383,7 +382,7 @@ def test_sizes_say_what_each_keeps_from_being_returned() -> None:
     row = next(
         line
         for line in printed(
-            replace(make_ledger(heap_live=MIB), heap=heap), LedgerOptions(sizes=True)
+            make_ledger(heap_live=MIB)._replace(heap=heap), LedgerOptions(sizes=True)
         ).splitlines()
         if line.lstrip().startswith("40 ")
     )
@@ -394,14 +393,14 @@ def test_free_pages_that_no_block_keeps_are_named_beside_those_that_blocks_keep(
     heap = make_heap(SizeClass(48, 100, 0, 0, 0, 3 * MIB))
     ledger = make_ledger(heap_live=MIB, heap_free_pinned=5 * MIB)
     assert "A further 2.0 MiB are on pages without a live block" in printed(
-        replace(ledger, heap=heap), LedgerOptions(pinners=True)
+        ledger._replace(heap=heap), LedgerOptions(pinners=True)
     )
 
 
 def test_of_many_sizes_the_heading_states_that_not_all_are_listed() -> None:
     heap = make_heap(*(SizeClass(16 * n, 1, 0, 0, 0, 99) for n in range(2, 42)))
     assert "the 20 of 40 that keep most" in printed(
-        replace(make_ledger(heap_live=MIB), heap=heap), LedgerOptions(pinners=True)
+        make_ledger(heap_live=MIB)._replace(heap=heap), LedgerOptions(pinners=True)
     )
 
 
@@ -427,7 +426,7 @@ def test_what_trimming_returned_is_not_blurred_by_files_that_looking_brought_in(
 
 
 def test_a_ledger_survives_json() -> None:
-    ledger = replace(make_ledger(heap_live=100), heap=make_heap(SizeClass(40, 1, 2, 3, 4)))
+    ledger = make_ledger(heap_live=100)._replace(heap=make_heap(SizeClass(40, 1, 2, 3, 4)))
     again = read_ledger(ledger_json(ledger), "x")
     again.check()
     assert [entry.key for entry in again.entries] == [(names.HEAP_LIVE, "")]

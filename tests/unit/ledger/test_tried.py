@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -64,7 +63,7 @@ def test_free_pages_of_a_pool_of_arrow_are_returned_by_arrows_function() -> None
     (malloc,) = ledger.mallocs
     assert 'mallctl("arena.4096.purge", …) returns them' in answer_ledger(ledger)
     arrow = malloc._replace(file="/site-packages/pyarrow/libarrow.so.2600")
-    said = answer_ledger(replace(ledger, mallocs=[arrow]))
+    said = answer_ledger(ledger._replace(mallocs=[arrow]))
     assert "pyarrow.jemalloc_memory_pool().release_unused()" in said and "mallctl" not in said
 
 
