@@ -18,9 +18,10 @@ from typing import AbstractSet, Callable, NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.location import BlockKey, block_key
-from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, Instruction, SourceLine
+from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, SourceLine
 from gdbmem.debugger.stopping.signals import interruptible
 from gdbmem.debugger.terminal import file_name, gdb_text, library_at, symbol_at
+from gdbmem.steps.quiet_lines import Instruction
 from gdbmem.symbols.unwind_tables import find_landing_pads
 
 Calls = tuple[BlockKey, ...]

@@ -9,15 +9,13 @@ quiet, which is charged for the change.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import AbstractSet, Callable, NamedTuple, Optional, Protocol
+from collections.abc import Iterator, Mapping, Sequence
+from typing import AbstractSet, Callable, NamedTuple, Optional
 
 from gdbmem.linux.memory.resident import PAGE_BYTES
 
-RETURNED, CALLING = (
-    -1,
-    -2,
-)  # instead of the address where a way ends: the function has returned; it calls another
+# Instead of the address where a way ends: the function has returned; it calls another.
+RETURNED, CALLING = -1, -2
 Routes = Mapping[int, tuple[int, ...]]  # where a way may end → the beginnings of lines in between
 
 _MOST_TOGETHER = 32  # lines that may follow a breakpoint before the next ones
@@ -25,7 +23,16 @@ _MOST_PAGES = 16  # of a frame
 _RED_ZONE = 128  # bytes below the stack pointer that x86-64's functions may use
 _WIDEST_ACCESS = 64  # bytes
 
-# Only AT&T's syntax for x86 is read: all else matches nothing, and no line is quiet.
+# x86: jumps and loop; ARM: branches. The address is that of a direct one. Calls are stepped over at full speed by gdb.
+_BRANCH = re.compile(
+    r"^(?:bnd |notrack )*(j\w+|loop\w*|b(?:\.\w+)?|cbn?z|tbn?z|br)(?![\w.])"
+    r"(?:\S*\s+(?:[\w#]+,\s*)*0x([0-9a-f]+)(?: <.*>)?(?:\s*//.*)?$)?"
+)
+_CALL = re.compile(r"^(?:bnd |notrack )*(?:call\w*|blr?)\b")
+_RETURN = re.compile(r"^(?:bnd |repz )*(?:ret\w*|eret|hlt|ud2)\b")
+_REPEATED = re.compile(r"^(?:rep\w*|repz|repnz) ")
+_ALWAYS = ("jmp", "jmpq", "b", "br")  # branches that don't fall through to the next instruction
+# Only AT&T's syntax for x86 is read below: all else matches nothing, and no line is quiet.
 _PREFIX = re.compile(r"^(?:lock |data16 |bnd |notrack |cs )*")
 _HARMLESS = re.compile(r"^(?:lea[a-z]?|nop[a-z]?|endbr64)$")
 _KERNEL = re.compile(r"^(?:syscall|sysenter|int\d?|enter|maskmov\w*|clzero|xbegin|ud\d)$")
@@ -48,34 +55,25 @@ _CAUGHT = re.compile(r"_Unwind_Resume|begin_catch|begin_handler|enter_catch|term
 _TWICE = re.compile(r"setjmp|vfork|getcontext")  # may return again, later
 
 
-class Instruction(Protocol):
-    """The facts about an instruction that decide whether its line is quiet.
+class Instruction(NamedTuple):
+    """One instruction and its successors."""
 
-    `function_code` reads them from gdb's disassembly.
-    """
+    address: int
+    behind: int  # the address of the next one
+    target: Optional[int] = None  # of a direct branch
+    goes_on: bool = True  # execution may continue with the next one
+    is_call: bool = False
+    is_known: bool = True  # False: a jump to an address that is computed
+    repeats: bool = False
+    returns: bool = False
+    text: str = ""  # as gdb disassembles it
 
-    @property
-    def address(self) -> int: ...
-    @property
-    def behind(self) -> int:
-        """The address of the next one."""
-
-    @property
-    def target(self) -> Optional[int]:
-        """The address to which it jumps, if it is a direct jump."""
-
-    @property
-    def is_call(self) -> bool: ...
-    @property
-    def is_known(self) -> bool:
-        """False if it jumps to an address that is computed."""
-
-    @property
-    def returns(self) -> bool: ...
-    @property
-    def text(self) -> str: ...
-    def successors(self) -> Iterable[int]:
-        """Return the addresses that may follow in the same call of the function."""
+    def successors(self) -> Iterator[int]:
+        """Yield the addresses that may follow in the same call of the function."""
+        if self.target is not None:
+            yield self.target
+        if self.goes_on:
+            yield self.behind
 
 
 class Region(NamedTuple):
@@ -95,9 +93,8 @@ class QuietLines(NamedTuple):
     routes: Mapping[int, Routes]  # by the beginning of a line
     regions: Mapping[int, Region]
     frame_bytes: int = 0  # below the stack pointer at the function's entry
-    spans: Mapping[
-        int, Sequence[tuple[int, int]]
-    ] = {}  # pages accessed by the beginning of a line and its routes
+    # Pages accessed by the beginning of a line and its routes.
+    spans: Mapping[int, Sequence[tuple[int, int]]] = {}
 
     def between(self, start: Optional[int], end: int) -> tuple[int, ...]:
         """Return the beginnings of lines that were passed between two events."""
@@ -335,3 +332,19 @@ def _frame_bytes(texts: Sequence[str]) -> Optional[int]:
         elif _SETS_STACK.search(text) and not _KEEPS_STACK.match(text):
             return None
     return total if total <= _MOST_PAGES * PAGE_BYTES else None
+
+
+def decode(address: int, length: int, text: str) -> Instruction:
+    """Return the instruction at *address* of which gdb has the *text*."""
+    behind = address + length
+    match = _BRANCH.match(text)
+    if match is not None:
+        target = int(match[2], 16) if match[2] else None
+        return Instruction(
+            address, behind, target, goes_on=match[1] not in _ALWAYS, is_known=target is not None, text=text
+        )
+    if _CALL.match(text):
+        return Instruction(address, behind, is_call=True, text=text)
+    if _RETURN.match(text):
+        return Instruction(address, behind, goes_on=False, is_known=False, returns=True, text=text)
+    return Instruction(address, behind, repeats=_REPEATED.match(text) is not None, text=text)

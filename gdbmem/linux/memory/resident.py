@@ -66,6 +66,8 @@ class KeptFile:
             os.close(self._descriptor)
             self._descriptor = None
 
+    __del__ = close
+
 
 class _MemoryFile(KeptFile):
     """A file about a process's memory; it is reopened if the thread that it belongs to has ended."""

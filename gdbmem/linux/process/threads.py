@@ -180,26 +180,15 @@ class FaultCount:
     """The page faults of a thread, or of all threads of a process including ended ones; its file stays open."""
 
     def __init__(self, pid: int, tid: Optional[int] = None) -> None:
-        self._path = f"/proc/{pid}/stat" if tid is None else f"/proc/{pid}/task/{tid}/stat"
-        self._descriptor: Optional[int] = None
+        self._stat = KeptFile(f"/proc/{pid}/stat" if tid is None else f"/proc/{pid}/task/{tid}/stat")
 
     def read(self) -> Optional[int]:
         """Return the count; None if the thread has ended."""
-        try:
-            if self._descriptor is None:
-                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
-            words = os.pread(self._descriptor, _STAT_BYTES, 0).rpartition(b")")[2].split(None, 10)
-            return int(words[7]) + int(words[9])  # including pages read from a disk or swapped in
-        except (OSError, ValueError, IndexError):
-            self.close()  # another thread may get its number
+        words = (self._stat.read(_STAT_BYTES) or b"").rpartition(b")")[2].split(None, 10)
+        if len(words) < 10:
+            self._stat.close()  # another thread may get its number
             return None
-
-    def close(self) -> None:
-        if self._descriptor is not None:
-            os.close(self._descriptor)
-            self._descriptor = None
-
-    __del__ = close
+        return int(words[7]) + int(words[9])  # including pages read from a disk or swapped in
 
 
 def page_faults(pid: int, tid: Optional[int] = None) -> Optional[int]:

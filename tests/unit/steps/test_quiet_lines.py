@@ -5,48 +5,28 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Sequence
-from typing import NamedTuple, Optional
 
 import pytest
 
 from gdbmem.linux.memory.maps import SettledPages
 from gdbmem.linux.memory.resident import PAGE_BYTES
-from gdbmem.steps.quiet_lines import CALLING, RETURNED, QuietLines, quiet_lines
-
-
-class Code(NamedTuple):
-    """An instruction of four bytes."""
-
-    address: int
-    text: str
-    target: Optional[int] = None
-    goes_on: bool = True
-    is_call: bool = False
-    is_known: bool = True
-    returns: bool = False
-
-    @property
-    def behind(self) -> int:
-        return self.address + 4
-
-    def successors(self) -> Sequence[int]:
-        return [*([self.target] if self.target is not None else []), *([self.behind] if self.goes_on else [])]
+from gdbmem.steps.quiet_lines import CALLING, RETURNED, Instruction, QuietLines, quiet_lines
 
 
 def lines_of(*lines: str) -> QuietLines:
     """Return the quiet lines of a function; line n begins at 0x100 * n. "jne 2": to line 2."""
-    codes: dict[int, Code] = {}
+    codes: dict[int, Instruction] = {}
     for number, line in enumerate(lines):
         texts = line.split("; ")
         for place, text in enumerate(texts):
             address = 0x100 * number + 4 * place
             word, _, where = text.partition(" ")
             jumps = word.startswith("j") and where.isdigit()
-            code = Code(
+            code = Instruction(
                 address,
-                text,
+                address + 4,
                 0x100 * int(where) if jumps else None,
+                text=text,
                 goes_on=word not in ("jmp", "ret"),
                 is_call=word == "call",
                 is_known=not word.startswith("j") or jumps,
@@ -55,7 +35,9 @@ def lines_of(*lines: str) -> QuietLines:
             last = place == len(texts) - 1
             codes[address] = code
             if last and code.goes_on:  # the next line follows
-                codes[address + 4] = Code(address + 4, "jmp", 0x100 * (number + 1), goes_on=False)
+                codes[address + 4] = Instruction(
+                    address + 4, address + 8, 0x100 * (number + 1), goes_on=False
+                )
     return quiet_lines(0, [0x100 * n for n in range(len(lines))], sorted(codes), codes.__getitem__)
 
 

@@ -17,19 +17,10 @@ from gdbmem.debugger.terminal import file_name, source_file, symbol_at
 from gdbmem.errors import TargetError, UsageError
 from gdbmem.linux.elf.objects import chosen_code, folded_with, images, plain_name
 from gdbmem.linux.memory.maps import mappings_of
-from gdbmem.steps.quiet_lines import QuietLines, quiet_lines
+from gdbmem.steps.quiet_lines import Instruction, QuietLines, decode, quiet_lines
 from gdbmem.symbols.function_names import is_named, named_function, split_function
 from gdbmem.text import plural, printable
 
-# x86: jumps and loop; ARM: branches. The address is that of a direct one. Calls are stepped over at full speed by gdb.
-_BRANCH = re.compile(
-    r"^(?:bnd |notrack )*(j\w+|loop\w*|b(?:\.\w+)?|cbn?z|tbn?z|br)(?![\w.])"
-    r"(?:\S*\s+(?:[\w#]+,\s*)*0x([0-9a-f]+)(?: <.*>)?(?:\s*//.*)?$)?"
-)
-_CALL = re.compile(r"^(?:bnd |notrack )*(?:call\w*|blr?)\b")
-_RETURN = re.compile(r"^(?:bnd |repz )*(?:ret\w*|eret|hlt|ud2)\b")
-_REPEATED = re.compile(r"^(?:rep\w*|repz|repnz) ")
-_ALWAYS = ("jmp", "jmpq", "b", "br")  # branches that don't fall through to the next instruction
 _WIDEST_ROW = 1 << 16  # bytes that are disassembled at once
 
 
@@ -52,27 +43,6 @@ class Spot(NamedTuple):
     def is_own(self) -> bool:
         """True if it is the function's own code, and not that of one inlined into it."""
         return self.call_line is None
-
-
-class Instruction(NamedTuple):
-    """One instruction and its successors."""
-
-    address: int
-    behind: int  # the address of the next one
-    target: Optional[int] = None  # of a direct branch
-    goes_on: bool = True  # execution may continue with the next one
-    is_call: bool = False
-    is_known: bool = True  # False: a jump to an address that is computed
-    repeats: bool = False
-    returns: bool = False
-    text: str = ""  # as gdb disassembles it
-
-    def successors(self) -> Iterator[int]:
-        """Yield the addresses that may follow in the same call of the function."""
-        if self.target is not None:
-            yield self.target
-        if self.goes_on:
-            yield self.behind
 
 
 class FunctionCode:
@@ -169,26 +139,11 @@ class FunctionCode:
         if last is None or not address <= last < address + _WIDEST_ROW:
             last = address
         for one in self._architecture.disassemble(address, last):
-            self._instructions[one["addr"]] = _decode(one["addr"], one["length"], one["asm"])
+            self._instructions[one["addr"]] = decode(one["addr"], one["length"], one["asm"])
 
 
 def _source_line(symtab: Optional[gdb.Symtab], number: int) -> Optional[SourceLine]:
     return SourceLine(file_name(symtab), number) if symtab is not None and number else None
-
-
-def _decode(address: int, length: int, text: str) -> Instruction:
-    behind = address + length
-    match = _BRANCH.match(text)
-    if match is not None:
-        target = int(match[2], 16) if match[2] else None
-        return Instruction(
-            address, behind, target, goes_on=match[1] not in _ALWAYS, is_known=target is not None, text=text
-        )
-    if _CALL.match(text):
-        return Instruction(address, behind, is_call=True, text=text)
-    if _RETURN.match(text):
-        return Instruction(address, behind, goes_on=False, is_known=False, returns=True, text=text)
-    return Instruction(address, behind, repeats=_REPEATED.match(text) is not None, text=text)
 
 
 # The function that `memwatch function` watches: the addresses where its lines begin, according to gdb.
