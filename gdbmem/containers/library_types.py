@@ -27,9 +27,8 @@ class TypePlan:
     element_offset: int = 0  # of the value in a node; of an owned array the bytes before its first element
     node_size: int = 0
     count: int = 0  # of an array; of a shared_ptr the bytes of its counts
-    fields: list[tuple[int, str, TypePlan]] = field(
-        default_factory=list
-    )  # offset (variant: index), name, plan
+    # Offset (variant: index), name, plan.
+    fields: list[tuple[int, str, TypePlan]] = field(default_factory=list)
     # Offset and size of the numbers that a container of another library consists of, as its reader expects them.
     places: tuple[tuple[int, int], ...] = ()
     has_virtual_base: bool = False
@@ -68,9 +67,8 @@ class Resolved(NamedTuple):
 
 
 Resolve = Callable[[int, int], Optional[Resolved]]
-Reader = Callable[
-    ["Surveyor", str, TypePlan, int, int], None
-]  # of one kind of object: path, plan, address, depth
+# Of one kind of object: path, plan, address, depth.
+Reader = Callable[["Surveyor", str, TypePlan, int, int], None]
 
 
 # Containers of other libraries in raw memory: elements behind a pointer with a count, and open hash tables.

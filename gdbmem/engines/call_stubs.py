@@ -29,9 +29,8 @@ class CallMachine(NamedTuple):
     mmap: int
     userfaultfd: int
     close: int
-    outside_system_call: Mapping[
-        str, int
-    ]  # what keeps the kernel from restarting a call that was interrupted
+    # What keeps the kernel from restarting a call that was interrupted.
+    outside_system_call: Mapping[str, int]
     home: bytes = (
         b""  # behind the nop: takes the general registers from SAVED behind `state`, should gdb have gone
     )

@@ -39,9 +39,8 @@ from gdbmem.terminal.document import Document, to_json
 from gdbmem.terminal.drawing import Table
 from gdbmem.text import format_delta, format_duration, format_size, plural, printable
 
-_TOGETHER_BYTES = (
-    512 * PAGE
-)  # an area of a file that one fault may map: 16 pages, or a large folio (Linux 6.18)
+# An area of a file that one fault may map: 16 pages, or a large folio (Linux 6.18).
+_TOGETHER_BYTES = 512 * PAGE
 _MOST_A_FAULT = 512 * PAGE  # pages of anonymous memory that one fault brings, of whatever size they are
 _COUNTERPART = 0.9  # of the pages without a fault must have left elsewhere to be moved ones
 

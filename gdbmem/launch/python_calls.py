@@ -69,9 +69,8 @@ def instructions(functions: InterpreterFunctions, depth: CallDepth, flag: int) -
     """
     begin = b"\xf3\x0f\x1e\xfa\x53\x41\x54\x48\x83\xec\x08"  # endbr64; push rbx; push r12; sub rsp, 8
     begin += _flag(flag) + b"\xc6\x00" + bytes([HAS_BEGUN])  # mov byte [rax], HAS_BEGUN
-    begin += (
-        b"\x48\x89\xfb" + _call(functions.thread_state) + b"\x49\x89\xc4"
-    )  # mov rbx, rdi; call; mov r12, rax
+    # mov rbx, rdi; call; mov r12, rax
+    begin += b"\x48\x89\xfb" + _call(functions.thread_state) + b"\x49\x89\xc4"
     run = b"\x48\x89\xdf" + _call(functions.run)  # mov rdi, rbx; call
     run += b"\xb9" + HAS_RUN.to_bytes(4, "little") + b"\xeb\x05"  # mov ecx, HAS_RUN; jmp end
     refuse = b"\xb9" + TOO_DEEP.to_bytes(4, "little")  # mov ecx, TOO_DEEP
@@ -82,14 +81,12 @@ def instructions(functions: InterpreterFunctions, depth: CallDepth, flag: int) -
 
 def _checks(functions: InterpreterFunctions, depth: CallDepth) -> list[tuple[bytes, bytes]]:
     """Return comparisons, each with its conditional jump."""
-    found = [
-        (b"\x41\x80\xbc\x24" + _word(depth.overflowed) + b"\x00", b"\x0f\x85")
-    ]  # cmp byte [r12+N], 0; jne
+    # cmp byte [r12+N], 0; jne
+    found = [(b"\x41\x80\xbc\x24" + _word(depth.overflowed) + b"\x00", b"\x0f\x85")]
     needed = b"\x3d" + _word(CALLS_NEEDED)  # cmp eax, N
     if depth.made is not None:
-        counted = (
-            _call(functions.recursion_limit) + b"\x41\x2b\x84\x24" + _word(depth.made)
-        )  # sub eax, [r12+N]
+        # sub eax, [r12+N]
+        counted = _call(functions.recursion_limit) + b"\x41\x2b\x84\x24" + _word(depth.made)
         found.append((counted + needed, b"\x0f\x8c"))  # jl
     for at in depth.remaining:
         found.append((b"\x41\x8b\x84\x24" + _word(at) + needed, b"\x0f\x8c"))  # mov eax, [r12+N]; cmp; jl
@@ -120,11 +117,8 @@ _NEEDED = ("Py_AddPendingCall", "PyRun_SimpleString", "PyThreadState_Get", "Py_G
 _STOP_BIT = 1 << 5  # _PY_EVAL_PLEASE_STOP_BIT
 _INTERPRETER_AT = 16  # in a thread's state
 _PAGE = 4096
-_NOTING, _RESULT, _TEXT = (
-    2048,
-    _PAGE + 8,
-    _PAGE + 16,
-)  # offsets in the two pages; the second one begins with the flag
+# Offsets in the two pages; the second one begins with the flag.
+_NOTING, _RESULT, _TEXT = 2048, _PAGE + 8, _PAGE + 16
 _READ_WRITE, _READ_EXECUTE, _PRIVATE_ANONYMOUS = 3, 5, 0x22
 _TRIES, _BREATH_SECONDS = 5, 0.01
 _QUEUED = b"\0\0\0\0\1"  # at _RESULT: Py_AddPendingCall returned 0
@@ -368,7 +362,6 @@ def _placed(
             return 0  # it may have been queued already
         if memory.read(pages + _RESULT, 5) == _QUEUED:
             return pages
-        caller.system_call(
-            caller.calls.munmap, pages, 2 * _PAGE
-        )  # the list is full: nothing refers to the pages
+        # The list is full: nothing refers to the pages.
+        caller.system_call(caller.calls.munmap, pages, 2 * _PAGE)
         return 0

@@ -146,9 +146,8 @@ class PathSums:
 
     objects: dict[int, int] = field(default_factory=dict)
     bytes: dict[int, int] = field(default_factory=dict)
-    beyond: dict[int, int] = field(
-        default_factory=dict
-    )  # bytes in blocks without an object that they lead to
+    # Bytes in blocks without an object that they lead to.
+    beyond: dict[int, int] = field(default_factory=dict)
     shared_bytes: int = 0  # in such blocks to which others lead as well
 
 

@@ -267,9 +267,8 @@ _YAML_HINTS = (
 def _translated(error: yaml.MarkedYAMLError) -> Problem:
     mark = error.problem_mark or error.context_mark
     if mark and error.context_mark and "flow" in str(error.context) and mark.line > error.context_mark.line:
-        mark = (
-            error.context_mark
-        )  # of a brace that is never closed the line is meant, not where the next begins
+        # Of a brace that is never closed the line is meant, not where the next begins.
+        mark = error.context_mark
     position = Position(mark.line + 1, mark.column + 1) if mark else Position(1, 1)
     said = printable(str(error.problem or error.context or "unreadable").split("\n")[0])
     if isinstance(error, _Refused):

@@ -30,9 +30,8 @@ _WORDS = {
     CONTAINERS: _Words("memcontainers", "no containers were saved", slug="no-such-survey"),
     HEAP: _Words("memheap", "no heap was saved", slug="no-such-heap"),
 }
-MISSING = frozenset(
-    words.slug for words in _WORDS.values()
-)  # slugs of the errors for a name that is not there
+# Slugs of the errors for a name that is not there.
+MISSING = frozenset(words.slug for words in _WORDS.values())
 _INDEX = "kept.jsonl"
 
 

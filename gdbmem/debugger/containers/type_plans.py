@@ -58,9 +58,8 @@ _UNREAD = re.compile(
     r"|folly::(F14|fb|small_vector|sorted_vector)|google::(dense|sparse)_hash|tbb::|robin_hood::|tsl::"
     r"|Q(Vector|List|Map|Hash|Set|String|ByteArray)\b|Eigen::(Matrix|Array)<)"
 )
-_UNREAD_VALUES = re.compile(
-    r"^(absl::(\w+::)?StatusOr|boost::(optional|variant))<"
-)  # hold values inside the object
+# Hold values inside the object.
+_UNREAD_VALUES = re.compile(r"^(absl::(\w+::)?StatusOr|boost::(optional|variant))<")
 _POINTER_DEPTH = 3  # plain pointers that are followed from a variable
 
 
@@ -70,9 +69,8 @@ class Planner:
     def __init__(self, memory: Memory) -> None:
         self._plans: dict[tuple[Any, ...], TypePlan] = {}
         self._to_fill: list[tuple[TypePlan, gdb.Type, int]] = []
-        self._whole: dict[
-            int, TypePlan
-        ] = {}  # of classes with virtual bases, by id() of the plan without them
+        # Of classes with virtual bases, by id() of the plan without them.
+        self._whole: dict[int, TypePlan] = {}
         self._classes = Classes(memory)
 
     @property

@@ -31,12 +31,8 @@ from gdbmem.runs.saved_results import CONTAINERS, HEAP, LEDGER
 
 # Signals that end a program that does not handle them: the location is reported.
 _FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
-_NEED_A_STOP = (
-    "gdb",
-    "ledger",
-    "containers",
-    "heap",
-)  # gdb can't carry them out while it decides whether to stop
+# gdb can't carry them out while it decides whether to stop.
+_NEED_A_STOP = ("gdb", "ledger", "containers", "heap")
 # gdb's message on a child that runs the program's code; one of vfork() executes another program.
 _FORKED = re.compile(r"Detaching after fork from child")
 _ENDING_SECONDS = 2.0

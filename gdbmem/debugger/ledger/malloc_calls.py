@@ -161,9 +161,8 @@ def read_mallinfo() -> dict[str, int]:
             continue
         form = f"<{len(_FIELDS)}{kind}"
         with alone():
-            address = program.place(
-                bytes(struct.calcsize(form))
-            )  # the caller passes the address for the structure
+            # The caller passes the address for the structure.
+            address = program.place(bytes(struct.calcsize(form)))
         call_malloc(function, [address])
         data = bytes(gdb.selected_inferior().read_memory(address, struct.calcsize(form)))
         return dict(zip(_FIELDS, struct.unpack(form, data)))

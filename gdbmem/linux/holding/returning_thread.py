@@ -256,10 +256,8 @@ class ReturningThread:
         """
         collecting = list(self._saved)
         collecting[RIP], collecting[RSP] = self._sites.call_and_return, self._frame.address
-        collecting[RAX], collecting[RDI] = (
-            self.calls.wait4,
-            _NO_PROCESS,
-        )  # clone writes the copy's pid there
+        # clone writes the copy's pid there.
+        collecting[RAX], collecting[RDI] = self.calls.wait4, _NO_PROCESS
         collecting[RSI], collecting[RDX], collecting[R10] = 0, WALL, 0
         collect = self._frame.below(collecting, self._mask | BLOCKED)
         ending = list(self._saved)

@@ -24,9 +24,8 @@ class CgroupMemory(NamedTuple):
     peak_bytes: Optional[int]  # since it was created
     limit_bytes: Optional[int]
     cache_bytes: Optional[int]  # what the kernel can drop immediately: inactive pages of files
-    shmem_bytes: Optional[
-        int
-    ]  # files in /dev/shm and the like, memfds, System V segments: in its usage until deleted
+    # Files in /dev/shm and the like, memfds, System V segments: in its usage until deleted.
+    shmem_bytes: Optional[int]
     events: dict[str, int]  # number of events: low, high, max, oom, oom_kill
 
 
@@ -75,9 +74,8 @@ class Limit(NamedTuple):
 
     size_bytes: int
     whose: str  # "the cgroup" or "the machine"
-    folder: Optional[
-        Path
-    ]  # the cgroup that has it; else the process's own, None if that is the whole machine
+    # The cgroup that has it; else the process's own, None if that is the whole machine.
+    folder: Optional[Path]
 
 
 def tightest_limit(pid: int) -> Limit:

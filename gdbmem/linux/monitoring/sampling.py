@@ -303,9 +303,8 @@ def total_of(
             for name in Shares._fields
         )
     on_gpus = [reading.gpu_bytes for reading in readings if reading.gpu_bytes is not None]
-    sums["gpu_bytes"] = (
-        sum(on_gpus) if on_gpus else None
-    )  # a process without a GPU has no number, and no share
+    # A process without a GPU has no number, and no share.
+    sums["gpu_bytes"] = sum(on_gpus) if on_gpus else None
     return ProcessSample(**sums)  # type: ignore[arg-type]  # sums of ints are ints
 
 

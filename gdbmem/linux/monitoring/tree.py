@@ -40,9 +40,8 @@ class SeriesLines:
         """Continue with *lines*."""
         self._lines = {line.number: line for line in lines}
         self._by_process = {(line.pid, line.start_ticks): line.number for line in self._lines.values()}
-        self._orphaned: dict[
-            tuple[str, int], list[int]
-        ] = {}  # (name, parent's line) → lines of ended processes
+        # (name, parent's line) → lines of ended processes.
+        self._orphaned: dict[tuple[str, int], list[int]] = {}
         for line in reversed(list(self._lines.values())):
             self._orphaned.setdefault((line.name, line.parent), []).append(line.number)
         self._changed: dict[int, SeriesLine] = {}
@@ -182,9 +181,8 @@ class Tree:
         self._lines = SeriesLines(lines)
         self._next_find = self._next_search = self._next_sweep = 0.0
         self._must_search = events is None
-        self._gone: set[int] = (
-            set()
-        )  # ended since the last events were read, which may tell of their children
+        # Ended since the last events were read, which may tell of their children.
+        self._gone: set[int] = set()
         self._started = 0  # processes, as far as they were observed
         self.glances = Glances(0.0, b"", statm_reader([]))
         self.sweeps = 0

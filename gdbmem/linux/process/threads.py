@@ -15,10 +15,8 @@ _SLEEPS = {
     "x86_64": {35, 230},  # nanosleep, clock_nanosleep: they end by themselves
     "aarch64": {101, 115},
 }
-_RESTART = {
-    "x86_64": 219,
-    "aarch64": 128,
-}  # the system call by which the kernel continues an interrupted sleep
+# The system call by which the kernel continues an interrupted sleep.
+_RESTART = {"x86_64": 219, "aarch64": 128}
 _FUTEX = {"x86_64": 202, "aarch64": 98}
 _SWITCHES = re.compile(r"ctxt_switches:\s+(\d+)")
 _MACHINE = os.uname().machine

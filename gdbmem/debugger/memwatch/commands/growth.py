@@ -92,9 +92,8 @@ class RequestLog:
         self._sharing = Sharing(self.memory.resident_bytes, self.memory.pid, is_alone)
         self._sharing.sees_releases = True
         self._latest: dict[int, Key] = {}  # tid → its last request
-        self._reached: dict[
-            int, tuple[int, int]
-        ] = {}  # tid → stack pointer and instruction where it was about to make it
+        # tid → stack pointer and instruction where it was about to make it.
+        self._reached: dict[int, tuple[int, int]] = {}
 
     def passing(self, call: MemoryCall) -> bool:
         """The selected thread is at the beginning of the C library's function for *call*.

@@ -240,9 +240,8 @@ def finish_ends(frame: gdb.Frame) -> Optional[Ends]:
     """
     key = function_key(frame) if frame.type() == gdb.INLINE_FRAME else None
     is_newest = function_frame(frame) == function_frame(gdb.newest_frame())
-    blocks = function_blocks(
-        frame.pc() if is_newest else frame.pc() - 1
-    )  # the call is in front of where it returns
+    # The call is in front of where it returns.
+    blocks = function_blocks(frame.pc() if is_newest else frame.pc() - 1)
     if key is None or key not in map(block_key, blocks[:-1]):
         return None
     try:

@@ -52,9 +52,8 @@ class LineTally:
         self._sharing = sharing
         self._wanted, self._every, self._begun = wanted_calls, every, 0
         self._threads: dict[int, _Thread] = {}
-        self._hits: dict[int, list[int]] = {
-            line: [0, 0, 0] for _, line, _ in place.lines
-        }  # hits, bytes, shared
+        # Hits, bytes, shared.
+        self._hits: dict[int, list[int]] = {line: [0, 0, 0] for _, line, _ in place.lines}
         self._starts = {start.address: start for start in place.lines}
         self._at_start = {None, *(line for address, line, _ in place.lines if address == place.start)}
         self._totals: dict[int, int] = {}
