@@ -29,14 +29,12 @@ from gdbmem.text import printable
 if TYPE_CHECKING:
     import importlib.metadata
 
-WANTED = ("pygments>=2.20",)
+_WANTED = "pygments>=2.20"
 _MANIFEST = "gdbmem-packages.json"
 _STAMPS = "gdbs.json"
 _PIP_SECONDS = 600.0
 _IMPORTS = "pygments.lexers.c_cpp, pygments.util"
-_REQUIREMENT = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)[^;]*(?:;(.*))?")
 _CLAUSE = re.compile(r"\s*(>=|<=|!=|==|~=|>|<)\s*(\d+(?:\.\d+)*)(\.\*)?\s*")
-_MARKER = re.compile(r"""python_version\s*(>=|<=|!=|==|>|<)\s*["'](\d+(?:\.\d+)*)["']""")
 
 
 class _NotCopyable(Exception):  # noqa: N818  (no failure: pip is tried next)
@@ -116,7 +114,7 @@ def import_problem(gdb: str, folder: Path) -> str:
 
 def _fill(fresh: Path, found: GdbPython) -> None:
     try:
-        versions = _copy_packages(fresh, found.python)
+        versions = _copy_pygments(fresh, found.python)
         problem = import_problem(found.gdb, fresh)
     except _NotCopyable as reason:
         problem = str(reason)
@@ -133,27 +131,19 @@ def _fill(fresh: Path, found: GdbPython) -> None:
     replace_file(fresh / _MANIFEST, json.dumps(versions, indent=1))
 
 
-def _copy_packages(target: Path, python: tuple[int, int]) -> dict[str, str]:
+def _copy_pygments(target: Path, python: tuple[int, int]) -> dict[str, str]:
     import importlib.metadata  # slow to import
 
-    versions: dict[str, str] = {}
-    waiting = [_REQUIREMENT.match(wanted)[1] for wanted in WANTED]  # type: ignore[index]  # constants match
-    while waiting:
-        name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
-        if name in versions:
-            continue
-        try:
-            package = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:
-            raise _NotCopyable(f"{name} is not in the environment of gdbmem") from None
-        facts = package.metadata
-        specifier = facts["Requires-Python"] if "Requires-Python" in facts else ""  # noqa: SIM401  (no get in 3.9)
-        if not satisfies(python, specifier):
-            raise _NotCopyable(f"{name} {package.version} does not run in Python {python[0]}.{python[1]}")
-        _copy_package(package, target)
-        versions[name] = package.version
-        waiting += required(package.requires or [], python)
-    return versions
+    try:
+        package = importlib.metadata.distribution("pygments")
+    except importlib.metadata.PackageNotFoundError:
+        raise _NotCopyable("pygments is not in the environment of gdbmem") from None
+    facts = package.metadata
+    specifier = facts["Requires-Python"] if "Requires-Python" in facts else ""  # noqa: SIM401  (no get in 3.9)
+    if not satisfies(python, specifier):
+        raise _NotCopyable(f"pygments {package.version} does not run in Python {python[0]}.{python[1]}")
+    _copy_package(package, target)  # it needs no other package
+    return {"pygments": package.version}
 
 
 def _copy_package(package: importlib.metadata.Distribution, target: Path) -> None:
@@ -207,27 +197,12 @@ def _compare(python: tuple[int, int], operator: str, text: str, *, wildcard: boo
     }[operator]
 
 
-def required(requirements: list[str], python: tuple[int, int]) -> list[str]:
-    """Return the names out of Requires-Dist lines that a plain installation for *python* needs."""
-    names = []
-    for requirement in requirements:
-        match = _REQUIREMENT.match(requirement)
-        if match is None:
-            continue
-        marker = match[2] or ""
-        version = _MARKER.search(marker)
-        wanted = "extra" not in marker and not re.search(r"win32|Windows|Darwin|emscripten", marker)
-        if wanted and (version is None or _compare(python, version[1], version[2])):
-            names.append(match[1])
-    return names
-
-
 def _install_with_pip(target: Path, python: tuple[int, int], reason: str) -> dict[str, str]:
     version = f"{python[0]}.{python[1]}"
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--disable-pip-version-check"]
     command += ["--target", str(target), "--python-version", version, "--only-binary=:all:"]
     # Only wheels that are declared to run anywhere.
-    command += ["--implementation", "py", "--abi", "none", "--platform", "any", *WANTED]
+    command += ["--implementation", "py", "--abi", "none", "--platform", "any", _WANTED]
     try:
         done = subprocess.run(
             command,

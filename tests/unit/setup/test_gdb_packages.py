@@ -11,7 +11,7 @@ import pytest
 
 from gdbmem.setup import requirements
 from gdbmem.setup.gdb_folder import private_folder_path
-from gdbmem.setup.gdb_packages import _copy_package, exchange_folders, required, satisfies
+from gdbmem.setup.gdb_packages import _copy_package, exchange_folders, satisfies
 from gdbmem.setup.requirements import install_command
 
 
@@ -41,18 +41,6 @@ def test_a_package_is_copied_only_for_a_python_that_it_declares(
     specifier: str, python: tuple[int, int], met: bool
 ) -> None:
     assert satisfies(python, specifier) is met
-
-
-def test_what_a_package_needs_depends_on_gdbs_python_not_on_ours() -> None:
-    lines = [
-        "markdown-it-py>=2.2.0",
-        "pygments (>=2.13.0,<3.0.0)",
-        'typing-extensions>=4.0.0,<5.0; python_version < "3.11"',
-        'ipywidgets>=7.5.1,<9; extra == "jupyter"',
-        "colorama>=0.4.6; sys_platform == 'win32'",
-    ]
-    assert required(lines, (3, 11)) == ["markdown-it-py", "pygments"]
-    assert required(lines, (3, 9)) == ["markdown-it-py", "pygments", "typing-extensions"]
 
 
 def test_each_python_has_its_own_folder(private_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
