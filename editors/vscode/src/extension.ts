@@ -43,7 +43,11 @@ export function activate(context: vscode.ExtensionContext): void {
   context.subscriptions.push(
     decoration,
     ...views,
-    vscode.debug.registerDebugConfigurationProvider(TYPE, { resolveDebugConfigurationWithSubstitutedVariables: resolve(script) }),
+    vscode.debug.registerDebugConfigurationProvider(TYPE, {
+      // Without a launch.json it is empty: null has the editor open one.
+      resolveDebugConfiguration: (_folder, configuration) => (configuration.request ? configuration : null),
+      resolveDebugConfigurationWithSubstitutedVariables: resolve(script),
+    }),
     vscode.debug.registerDebugAdapterDescriptorFactory(TYPE, { createDebugAdapterDescriptor: start }),
     vscode.debug.registerDebugAdapterTrackerFactory('*', { createDebugAdapterTracker: track }),
     vscode.debug.onDidReceiveDebugSessionCustomEvent(receive),
@@ -74,7 +78,6 @@ export function activate(context: vscode.ExtensionContext): void {
 
 function resolve(script: string) {
   return async (folder: vscode.WorkspaceFolder | undefined, configuration: vscode.DebugConfiguration) => {
-    if (!configuration.type && !configuration.request) return null; // there is no launch.json: the editor opens one
     const fault = gdb.wrong(configuration) ?? (await missing(configuration));
     if (fault !== null) {
       void vscode.window.showErrorMessage(unlinked(fault));

@@ -20,7 +20,7 @@ const COMMANDS: Record<Request, string> = {
   diff: 'massif-diff',
   steps: 'memwatch report',
 };
-const WORD = /^[\w.#:+-]+$/; // nothing that gdb, or a shell, would take for more than a word
+const WORD = /^[\w.][\w.#:+-]*$/; // nothing that gdb, or a shell, would take for an option, or for more than a word
 
 /** Returns the document that answers `request`. `names`: the snapshots of a diff. Rejects with gdbmem's sentence. */
 export async function ask<Document>(session: Session, request: Request, names: string[] = []): Promise<Document> {

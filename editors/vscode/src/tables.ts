@@ -79,7 +79,7 @@ export function stepsTable(steps: Steps): Table {
     const frame = { function: sum.function, file: sum.file, line: sum.line, object: null };
     return { cells: [change(sum.delta_bytes), count(sum.hits, 'step') + unknown], where: nameOf(frame), callers: [], place: places.number(frame) };
   });
-  const answer = `The steps so far changed it by ${change(steps.total_bytes)}, as far as known. A line has what ran from it to the next stop.`;
+  const answer = `The recorded steps changed memory by ${change(steps.total_bytes)} in all, as far as is known. A row counts what ran from its line to the next stop.`;
   return { title: 'Memory by line', answer, heads: ['change', 'steps', 'from'], rows, places: places.all };
 }
 

@@ -148,7 +148,8 @@ test('a launch is checked before gdb starts, which gets the folder and the varia
   for (const wrong of [{ program: '/nonexistent' }, { program: 'relative' }, { program: folder }, { cwd: program }, { args: 1 }])
     assert.equal(await resolve({ ...launch, ...wrong }), undefined, JSON.stringify(wrong));
   assert.equal(at.kept.errors.length, 5);
-  assert.equal(await resolve({}), null);
+  assert.equal(at.kept.provider.resolveDebugConfiguration(undefined, {}), null);
+  assert.equal(at.kept.provider.resolveDebugConfiguration(undefined, launch), launch);
   const gdb = join(folder, 'gdb');
   writeFileSync(gdb, '#!/bin/sh\necho has python; echo has dap\n');
   chmodSync(gdb, 0o755);

@@ -187,7 +187,8 @@ test('a session of cppdbg is asked by -exec, and its document comes by a file', 
   assert.match(typed[3], / a b#2$/);
   await assert.rejects(requests.ask(cppdbg(typed), 'explain'), /said in the console/);
   const length = typed.length;
-  await assert.rejects(requests.ask(cppdbg(typed, diff), 'diff', ['a; shell id', 'b']), /can't be typed/);
+  for (const name of ['a; shell id', '--html=x', 'a\nb'])
+    await assert.rejects(requests.ask(cppdbg(typed, diff), 'diff', [name, 'b']), /can't be typed/);
   assert.equal(typed.length, length);
 });
 
