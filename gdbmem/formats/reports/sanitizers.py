@@ -32,6 +32,7 @@ _EVENT = re.compile(
     rb"|==([0-9]+)==ERROR: LeakSanitizer: detected memory leaks"
     rb"|SUMMARY: \w+Sanitizer: ([0-9]{1,25}) byte\(s\) leaked in ([0-9]{1,25}) allocation\(s\)\."
 )
+_CALL = re.compile(rb" (0x[^\n]*)\n")  # of a line of a stack
 _IN_MODULE = re.compile(r"(?:in (.*?) *)?\((.+)\+(0x[0-9a-f]{1,16})\)(?: \(BuildId: [0-9a-f]+\))?", re.DOTALL)
 # The sanitizer's own malloc stands at the top of each stack.
 _OWN_NAME = re.compile(
@@ -175,17 +176,20 @@ class _Frames:
     def path(self, stack: bytes) -> list[int]:
         """Return the numbers of the frames in the lines *stack*, the allocation site first."""
         known = self._known
-        found = [known[line[line.find(b" 0x") :]] for line in stack.split(b"\n")[:-1]]
-        path = [line[2] for line in found]
-        is_inlined = len({line[0] for line in found}) < len(found)
-        for at in range(len(path) - 1) if is_inlined else ():
-            # Calls at one address are one call: all but the last of them were inlined.
-            if found[at].address == found[at + 1].address and path[at] != path[at + 1]:
-                frame = found[at].frame._replace(inlined=True)
-                path[at] = self.numbers.setdefault(frame, len(self.numbers))
-        if len(path) > 1 and self._is_own(path[0], found[0].frame):
+        lines = _CALL.findall(stack)
+        path = list(map(known.__getitem__, lines))
+        if not known.inlined.isdisjoint(lines):
+            self._mark_inlined(path, [known.calls[line] for line in lines])
+        if len(path) > 1 and self._is_own(path[0], known.calls[lines[0]].frame):
             del path[0]
         return path
+
+    def _mark_inlined(self, path: list[int], calls: Sequence[_Call]) -> None:
+        # Calls at one address are one call: all but the last of them were inlined.
+        for at, (call, outer) in enumerate(zip(calls, calls[1:])):
+            if call.address == outer.address and path[at] != path[at + 1]:
+                frame = call.frame._replace(inlined=True)
+                path[at] = self.numbers.setdefault(frame, len(self.numbers))
 
     def _is_own(self, number: int, frame: Frame) -> bool:
         if number not in self._own:
@@ -195,23 +199,29 @@ class _Frames:
         return self._own[number]
 
 
-class _Line(NamedTuple):
+class _Call(NamedTuple):
     address: str
     frame: Frame
-    number: int
 
 
-class _Lines(dict[bytes, _Line]):
-    """Lines without their numbers in the stack."""
+class _Lines(dict[bytes, int]):
+    """The number of the frame of each line, without the line's number in the stack."""
 
     def __init__(self, numbers: dict[Frame, int]) -> None:
         super().__init__()
+        self.calls: dict[bytes, _Call] = {}
+        self.inlined: set[bytes] = set()  # lines whose address another one has, too
         self._numbers = numbers
+        self._first: dict[str, bytes] = {}  # address → the first line that has it
 
-    def __missing__(self, text: bytes) -> _Line:
+    def __missing__(self, text: bytes) -> int:
         address, frame = _frame(text)
-        self[text] = line = _Line(address, frame, self._numbers.setdefault(frame, len(self._numbers)))
-        return line
+        self.calls[text] = _Call(address, frame)
+        first = self._first.setdefault(address, text)
+        if first != text:
+            self.inlined.update((first, text))
+        self[text] = number = self._numbers.setdefault(frame, len(self._numbers))
+        return number
 
 
 def _frame(line: bytes) -> tuple[str, Frame]:
