@@ -22,7 +22,7 @@ _LONGEST_INDEX = 8
 _LONGEST_NUMBER = 15  # digits that fit 63 bits
 _SHORT_INDEX = 7  # that many digits, and one bit, fit 31 bits
 _COUNTED_TOGETHER = 1 << 16
-NUMPY_FROM_BYTES = 3 << 20
+NUMPY_FROM_BYTES = 3 << 19
 NO_EVENT = -1
 LEAST_TABLES = 300  # definitions; fewer are read faster one by one
 
