@@ -482,7 +482,8 @@ def _can_stay(frames: Sequence[Frame]) -> bool:
 
 def _plain_main(frame: Frame) -> Frame:
     # Some tools show its parameters, some do not.
-    return frame._replace(function="main") if (frame.function or "").startswith("main(") else frame
+    is_main = (frame.function or "").startswith("main(") and not frame.is_thread
+    return frame._replace(function="main") if is_main else frame
 
 
 def _all_of(name: str, functions: Sequence[Optional[str]]) -> Iterator[int]:

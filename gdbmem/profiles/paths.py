@@ -5,7 +5,7 @@ import re
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from functools import cached_property
 from itertools import compress
 from operator import or_
@@ -70,6 +70,14 @@ def allocator_frames(diff: Diff) -> set[int]:
     return {number for number in allocators if is_allocator(functions[number] or "")}
 
 
+def group_frames(diff: Diff) -> Set[int]:
+    """Return the numbers of the frames in *diff* that stand for sizes of blocks or threads, not for calls."""
+    objects = Frames.of(diff.frames).objects
+    if SIZE_CLASS not in objects and THREAD not in objects:
+        return frozenset()
+    return {number for number, place in enumerate(objects) if place in (SIZE_CLASS, THREAD)}
+
+
 def nameless_frames(diff: Diff) -> set[int]:
     """Return the numbers of the frames in *diff* for which ``Frame.is_nameless`` holds."""
     ranks, frames = ranks_of(diff), Frames.of(diff.frames)
@@ -88,7 +96,11 @@ def ranks_of(diff: Diff) -> Sequence[int]:
     """Return the rank in own_code of each frame of *diff*, found once."""
     found = diff.memo.get("ranks")
     if found is None:
-        found = diff.memo["ranks"] = own_ranks(Frames.of(diff.frames))
+        found = own_ranks(Frames.of(diff.frames))
+        groups = group_frames(diff)
+        if groups:  # whatever a thread is called, it is no function
+            found = bytes(NOBODY if number in groups else rank for number, rank in enumerate(found))
+        diff.memo["ranks"] = found
     ranks: Sequence[int] = found
     return ranks
 
@@ -118,7 +130,7 @@ class _WrapperSearch:
     def _tops(self) -> list[int]:
         # The nodes that call an allocator itself.
         parent, frame = self.diff.parent, self.diff.frame
-        allocators = allocator_frames(self.diff)
+        allocators = allocator_frames(self.diff) | group_frames(self.diff)
         is_inner = bytearray(len(frame))
         is_inner[0] = 1
         for node in [node for node, number in enumerate(frame) if number in allocators] if allocators else ():
@@ -495,10 +507,8 @@ def _ranks(diff: Diff, query: Query, hidden: Sequence[int], wrappers: frozenset[
 
 
 def _hidden(diff: Diff, query: Query) -> Sequence[int]:
-    frames = Frames.of(diff.frames)
-    hidden = bytes(len(frames))
-    if SIZE_CLASS in frames.objects or THREAD in frames.objects:
-        hidden = bytes(place in (SIZE_CLASS, THREAD) for place in frames.objects)
+    frames, groups = Frames.of(diff.frames), group_frames(diff)
+    hidden = bytes(number in groups for number in range(len(frames))) if groups else bytes(len(frames))
     if query.hide is None:
         return hidden
     return bytes(out or matches(query.hide, frame) for out, frame in zip(hidden, frames))

@@ -261,3 +261,35 @@ def test_a_file_that_does_not_know_threads_is_refused(
     for file in (recording, str(CAPTURES / "dhat.json")):
         assert main(["show", file, "--by", "thread"]) == 1
         assert "[no-threads]" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("thread", ["malloc", "operator new(unsigned long)", "xmalloc-pool", "main(int)", ""])
+def test_a_thread_is_no_function_whatever_it_is_called(
+    thread: str, memray: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def records(self: Reader, merge_threads: bool) -> Iterator[Record]:
+        return (Record(f"caller{'x' * n}", 7, thread, size=100 - n) for n in range(20))
+
+    monkeypatch.setattr(Reader, "get_leaked_allocation_records", records)
+    answers = []
+    for by in ("line", "thread"):
+        assert main(["show", memray, "--by", by]) == 0
+        answers.append(capsys.readouterr().out.splitlines()[0])
+    assert answers[0] == answers[1] and "app.py:6 (caller)" in answers[0]
+
+
+def test_the_answer_is_the_same_by_size_and_by_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    lines = ["v 10400 3", "X a", "s 3 app", "s 7 request"]
+    lines += [f"s {len(f'caller{n}'):x} caller{n}" for n in range(12)]
+    lines += ["i 10 1 2", *(f"i {20 + n:x} 1 {3 + n:x}" for n in range(12))]
+    lines += [f"t {2 + n:x} 0" for n in range(12)] + [f"t 1 {1 + n:x}" for n in range(12)]
+    lines += [f"a 40 {13 + n:x}" for n in range(12)] + [f"+ {n:x}" for n in range(12)] + ["# strings: e", ""]
+    file = tmp_path / "heaptrack.a.1"
+    file.write_text("\n".join(lines))
+    answers = []
+    for by in ("line", "size"):
+        assert main(["show", str(file), "--by", by]) == 0
+        answers.append(capsys.readouterr().out.splitlines()[0])
+    assert answers[0] == answers[1]
