@@ -340,7 +340,7 @@ class Moment(NamedTuple):
             return cls(float(text[:-1]), "i")
         for read, unit in ((parse_duration, "s"), (parse_size, "B")):
             with contextlib.suppress(InputError, OverflowError):
-                value = read(text)
+                value = round(read(text), 6)  # 141 ms are 0.141 s, not a bit more
                 if value >= 0:
                     return cls(value, unit)
         raise InputError(
@@ -394,7 +394,7 @@ class Stretch(NamedTuple):
     def after_end(self, source: str, at: str) -> InputError:
         """Return the error for a stretch that begins at or after the end of *source*, *at*."""
         return InputError(
-            f"the recording in {printable(source)} ends at {at}, before --from",
+            f"the recording in {printable(source)} ends at {at}: nothing of it is in this stretch",
             slug="empty-stretch",
             hint="name an earlier moment",
         )
@@ -408,7 +408,7 @@ def _value_in(moment: Optional[Moment], unit: str, source: str) -> Optional[floa
     if moment is None or moment.unit == unit or not moment.value:
         return moment and moment.value
     if (moment.unit, unit) == ("s", "ms"):
-        return moment.value * 1000
+        return round(moment.value * 1000, 3)
     units = {"i": "instructions", "B": "bytes allocated"}
     example = {"i": "5000000i", "B": "10MiB"}.get(unit, "1.5s")
     raise InputError(

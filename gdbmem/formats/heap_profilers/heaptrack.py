@@ -118,7 +118,7 @@ def _read_stretch(reader: _HeaptrackReader, metric: str, stretch: Stretch) -> St
     reader.moments = [begin, end]
     whole = reader.read(wants_peak=False).events
     (first, began), (last, ended) = reader.found_moments()
-    if began >= reader.last_time:
+    if first == math.inf or not reader.last_time:
         raise stretch.after_end(reader.source, format_moment(reader.last_time, "s"))
     if first >= last:
         raise stretch.too_short(reader.source, format_moment(ended, "s"))

@@ -89,7 +89,7 @@ class _Reading:
         start = self._metadata.start_time.timestamp()
         times = [round(one.time / 1000 - start, 3) for one in self._reader.get_memory_snapshots()]
         last_time = max(self._metadata.end_time.timestamp() - start, *times, 0.0)
-        if begin >= last_time:
+        if begin >= last_time or not last_time:
             raise stretch.after_end(self._source, format_moment(last_time, "s"))
         first, last = (
             bisect_left(times, at) for at in (begin, end)

@@ -92,20 +92,31 @@ def test_stretches_side_by_side_add_up_to_the_whole(recording: str) -> None:
     assert isinstance(whole, Diff)
     parts = []
     for begin, end in ((None, "10ms"), ("10ms", "20ms"), ("20ms", "30ms"), ("30ms", None)):
-        try:
-            found = read_shown(recording, ReadOptions(begin=begin, end=end))
-        except Exception as error:  # nothing is after the last time  # noqa: BLE001
-            assert "ends at 0.030 s" in str(error)
-            continue
+        found = read_shown(recording, ReadOptions(begin=begin, end=end))
         assert isinstance(found, Diff)
         parts.append(found.delta_bytes)
-    assert sum(parts) - 100 == whole.delta_bytes  # the last line frees a block after the last time
+    assert parts == [200, 0, 14, -100] and sum(parts) == whole.delta_bytes
+
+
+@pytest.mark.parametrize("milliseconds", [141, 43, 204, 251])  # of which 0.001 makes a bit more or less
+def test_a_moment_is_the_time_that_the_file_has_for_it(
+    milliseconds: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "heaptrack.a.1"
+    lines = (
+        HEAPTRACK.replace("c a\n", f"c {milliseconds:x}\n").replace("c 14\n", "c fff\n").replace("c 1e\n", "")
+    )
+    file.write_text(lines)
+    found = shown(capsys, str(file), "--to", f"{milliseconds}ms")
+    assert found["delta_bytes"] == 200 and found["stretch"]["to"] == milliseconds / 1000
+    found = shown(capsys, str(file), "--from", f"{milliseconds}ms", "--metric", "allocated")
+    assert found["stretch"]["from"] == milliseconds / 1000
 
 
 @pytest.mark.parametrize(
     ("words", "slug"),
     [
-        (["--from", "30ms"], "empty-stretch"),
+        (["--from", "31ms"], "empty-stretch"),
         (["--from", "2s"], "empty-stretch"),
         (["--from", "20ms", "--to", "10ms"], "empty-stretch"),
         (["--from", "20ms", "--to", "0.02s"], "empty-stretch"),
