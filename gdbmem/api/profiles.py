@@ -202,12 +202,7 @@ def file_of_stretch(place: Union[_FilePath, Run], selector: Optional[str]) -> _F
         if not records:
             raise operands.no_snapshot(place)
         return place.path(place.record(selector) if selector is not None else records[-1])
-    if selector is not None:
-        raise InputError(
-            f"snapshot '{printable(selector)}' is one moment, not a stretch of time",
-            slug="no-stretch",
-            hint="leave it out, or --from and --to",
-        )
+    operands.check_whole(selector)
     return place
 
 

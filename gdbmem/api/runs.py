@@ -143,12 +143,19 @@ def is_of_one_run(operands: Sequence[str]) -> bool:
     )
 
 
-def unseen_between(operands: Sequence[str], kind: str = SNAP, *, is_series: bool = False) -> list[Unseen]:
-    """Return the reasons why memory may be missing from the change between the first and the last of *operands*."""
+def unseen_between(
+    operands: Sequence[str], kind: str = SNAP, *, is_series: bool = False, is_stretch: bool = False
+) -> list[Unseen]:
+    """Return the reasons why memory may be missing from the change between the first and the last of *operands*.
+
+    With *is_stretch* it is that within the only one.
+    """
     places = [find_operand(text) for text in operands]
     if is_series:
         return _unseen_in_series(*places[0])
     first, last = places[0], places[-1]
+    if is_stretch:
+        return _unseen_at(first[0]) if isinstance(first[0], Run) else []
     if len(places) == 1 and isinstance(first[0], Run):
         records = kept_records(first[0], kind) if kind != SNAP else asked_for(first[0].snapshots)
         first, last = (first[0], records[-2].name), (first[0], records[-1].name)

@@ -90,7 +90,7 @@ def make_page(operands: Sequence[str], query: Query, options: ReadOptions) -> Pa
         return page_of_series(place.folder if isinstance(place, Run) else place)
     if options.is_stretch:
         place, selector = file_of_stretch(place, selector), None
-    if query.annotate and isinstance(place, Run) and selector is None:
+    if query.annotate is not None and isinstance(place, Run) and selector is None:
         raise UsageError(
             "--annotate shows the lines of one snapshot or difference", hint="name one: RUN:NAME"
         )
@@ -113,7 +113,7 @@ def _page_of_difference(operands: Sequence[str], query: Query, options: ReadOpti
     page = Page(title=printable(" → ".join(names)), subtitle=printable("  ".join(operands)))
     page.facts = facts_of_diff(found)
     page.sections.append(diff_section(f"from {names[0]} to {names[1]}", found, query, uses=uses))
-    page.sections += [annotated_section(found, query)] if query.annotate else []
+    page.sections += [annotated_section(found, query)] if query.annotate is not None else []
     moments = range(1, len(operands) + 1) if len(operands) > 2 else ()
     page.explored = explored(found, query, times=moments, time_unit=COUNT)
     _add_notices(page, [*found.notices, *said])
@@ -130,7 +130,7 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
         if options.is_stretch:
             title = f"from {difference.before_side.name} to {difference.after_side.name}"
         page.sections.append(diff_section(title, difference, query))
-        page.sections += [annotated_section(difference, query)] if query.annotate else []
+        page.sections += [annotated_section(difference, query)] if query.annotate is not None else []
         page.explored = explored(difference, query)
         _add_notices(page, difference.notices)
         return page
@@ -151,7 +151,9 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
         whole = profile if selector is None and len(profile.snapshots) > 1 else None
         del profile, loaded  # 30 MB of a large file
         page.sections.append(diff_section(name, growth, query, is_change=False, uses=uses))
-        page.sections += [annotated_section(growth, query, is_change=False)] if query.annotate else []
+        page.sections += (
+            [annotated_section(growth, query, is_change=False)] if query.annotate is not None else []
+        )
         page.explored = _explored_file(whole, growth, query) if whole is not None else None
         said = [*of_loaded, *(said if whole is None else whole.notices)]
         page.explored = page.explored or explored(growth, query)
@@ -339,7 +341,7 @@ def _single_sections(
     loaded = read_record(run, record, options)
     said += loaded.notices
     growth = as_growth(loaded.snapshot)
-    annotated = [annotated_section(growth, query, is_change=False)] if query.annotate else []
+    annotated = [annotated_section(growth, query, is_change=False)] if query.annotate is not None else []
     return [diff_section(record.name, growth, query, is_change=False), *annotated]
 
 

@@ -384,7 +384,7 @@ class Stretch(NamedTuple):
         return InputError(
             f"{printable(source)} notes no time between --from and --to",
             slug="empty-stretch",
-            hint=f"the next is {next_moment}; there is one about every 10 ms",
+            hint=f"the next is {next_moment}; there is one about every 10 ms, on a busy machine fewer",
         )
 
     def cut_by(self, source: str, at: str) -> Notice:

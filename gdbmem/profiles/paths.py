@@ -278,7 +278,7 @@ def query_from(arguments: argparse.Namespace) -> Query:
     Raises UsageError for a bad regex; InputError for a bad --known file.
     """
     by = arguments.by or ("path" if arguments.inverted else arguments.default_by)
-    if getattr(arguments, "annotate", None):
+    if getattr(arguments, "annotate", None) is not None:
         if arguments.by not in (None, "line") or arguments.inverted:
             raise UsageError("--annotate lists the lines of a file", hint="leave --by and --inverted out")
         by = "line"

@@ -525,7 +525,7 @@ def print_sites(
 ) -> None:
     """Print where the memory of *snapshot* is, and how its blocks were used; *moment* is its name in the sentence."""
     growth = as_growth(snapshot)
-    if query.annotate:
+    if query.annotate is not None:
         print_annotated(growth, query, console, moment=f"at {moment}")
         return
     sentence = answer_snapshot(growth, query, moment=moment)
@@ -650,7 +650,7 @@ def source_doubts(found: Annotation, sources: SourceLines, wanted: str, diff: Di
     source = sources.source(found.file)
     if source is None:
         text = f"{printable(found.file)} was not found, so its lines are not shown; --source FOLDER names its folder"
-        return [Notice("source-missing", text)]
+        return sources.notices() or [Notice("source-missing", text)]
     name, last = printable(source.path), max((one.line or 0 for one in found.lines), default=0)
     blank = [
         one.line for one in found.lines if one.line and sources.indented_line(found.file, one.line) == ""
@@ -693,7 +693,7 @@ def print_diff(
 
     *held* are the containers that hold what grew, *uses* say how the blocks of each row were used.
     """
-    if query.annotate:
+    if query.annotate is not None:
         print_annotated(diff, query, console, known_from=known_from, notices=[*notices, *diff.notices])
         return
     print_sentence(console, answer_diff(diff, query), "bold")

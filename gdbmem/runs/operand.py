@@ -300,8 +300,20 @@ def _open(text: str, reading: OpenOptions) -> _Opened:
     place, selector = find_operand(text)
     if isinstance(place, Run):
         return _open_from_run(place, selector, reading)
+    if reading.stretch is not None:
+        check_whole(selector)
     profile = open_profile(place, reading)
     return profile, lambda: load_from_profile(profile, selector)
+
+
+def check_whole(selector: Optional[str]) -> None:
+    """Raise InputError if a snapshot of a file is named: it is one moment, of which a stretch is no part."""
+    if selector is not None:
+        raise InputError(
+            f"snapshot '{printable(selector)}' is one moment, not a stretch of time",
+            slug="no-stretch",
+            hint="leave it out, or --from and --to",
+        )
 
 
 def format_of(text: str, reading: OpenOptions) -> str:

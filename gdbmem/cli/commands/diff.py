@@ -38,8 +38,7 @@ from gdbmem.text import format_size, printable
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Compare, print, and judge with --fail-on."""
     arguments = parser.parse_args(argv)
-    is_stretch = arguments.begin is not None or arguments.end is not None
-    if arguments.series and (len(arguments.operands) > 1 or is_stretch):
+    if arguments.series and (len(arguments.operands) > 1 or _is_stretch(arguments)):
         raise UsageError("--series takes one run, RUN:NAME or file, as a whole", hint="leave --series out")
     with failing(unjudged=arguments.fail_on is not None):
         query = query_from(arguments)._replace(source_roots=source_roots())
@@ -76,8 +75,7 @@ def _compare_profiles(arguments: argparse.Namespace, query: Query, gate: Gate) -
         with Working("reading and comparing " + ", ".join(map(str, arguments.operands))):
             diff, sides = _diff(arguments)
         held: Sequence[Holding] = ()
-        is_stretch = arguments.begin is not None or arguments.end is not None
-        if not arguments.series and not arguments.normalize and not is_stretch:
+        if not arguments.series and not arguments.normalize and not _is_stretch(arguments):
             held = containers_holding(arguments.operands, diff, query)
         judgement = None if arguments.fail_on is None and not arguments.ci else _judge(diff, query, arguments)
         if judgement is not None:
@@ -115,9 +113,14 @@ def _diff(arguments: argparse.Namespace) -> tuple[Diff, Sequence[Loaded]]:
     return diff_of(*sides, options=options, normalize=arguments.normalize), ()
 
 
+def _is_stretch(arguments: argparse.Namespace) -> bool:
+    return arguments.begin is not None or arguments.end is not None
+
+
 def _judge(diff: Diff, query: Query, arguments: argparse.Namespace) -> Judgement:
     operands = arguments.operands
-    unseen = unseen_between(operands, is_series=arguments.series)
+    is_stretch = len(operands) == 1 and _is_stretch(arguments)
+    unseen = unseen_between(operands, is_series=arguments.series, is_stretch=is_stretch)
     return judge_growth(diff, query, arguments.fail_on, one_process=is_of_one_run(operands), unseen=unseen)
 
 

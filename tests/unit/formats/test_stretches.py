@@ -15,6 +15,7 @@ import pytest
 from gdbmem.api.profiles import ReadOptions, read_shown
 from gdbmem.cli.main import main
 from gdbmem.model.diff import Diff
+from gdbmem.runs.run import Run
 from tests.unit.massif_texts import massif, path
 from tests.unit.stack_files import CAPTURES
 
@@ -304,3 +305,33 @@ def test_the_answer_is_the_same_by_size_and_by_line(
         assert main(["show", str(file), "--by", by]) == 0
         answers.append(capsys.readouterr().out.splitlines()[0])
     assert answers[0] == answers[1]
+
+
+def test_a_stretch_of_a_run_is_shown_and_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    made = Run.create("server", parent=tmp_path, pid=1, folder=tmp_path / "run")
+    made.update(program="server", engine="heaptrack", status=0)
+    relative = made.next_file("heaptrack")
+    (made.folder / relative).write_text(HEAPTRACK)
+    made.append("whole", file=relative, engine="heaptrack")
+    for operand in ("run", "run:whole"):
+        assert changes(shown(capsys, operand, "--from", "11ms", "--to", "30ms"))["b"] == (14, 2)
+        assert main(["diff", operand, "--from", "11ms", "--to", "30ms", "--fail-on", "13B"]) == 4
+        assert main(["report", operand, "--from", "11ms", "-o", "page.html", "--force"]) == 0
+        capsys.readouterr()
+
+
+def test_a_stretch_of_one_moment_is_refused(recording: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["show"], ["diff"], ["report", "-o", "-"]):
+        assert main([*words, f"{recording}:0", "--from", "10ms"]) == 1
+        assert "[no-stretch]" in capsys.readouterr().err
+
+
+def test_a_stretch_of_a_cut_recording_passes_no_gate(
+    recording: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(recording).write_text(HEAPTRACK.replace("# strings: 3\n", ""))
+    assert main(["diff", recording, "--from", "10ms", "--fail-on", "1MiB"]) == 125
+    assert "its end was cut off" in capsys.readouterr().err
