@@ -85,6 +85,12 @@ class _Reading:
 
     def stretch(self, stretch: Stretch, metric: str) -> StackProfile:
         """Return what was allocated in *stretch* and not freed by its end, or what is in use at both of its ends."""
+        if not hasattr(self._reader, "get_temporal_allocation_records"):
+            raise InputError(
+                f"the memray here reads no times out of {printable(self._source)}",
+                slug="no-stretch",
+                hint="memray 1.8 and later do; leave --from and --to out",
+            )
         begin, end = stretch.values_in("s", self._source)
         start = self._metadata.start_time.timestamp()
         times = [round(one.time / 1000 - start, 3) for one in self._reader.get_memory_snapshots()]
@@ -145,7 +151,8 @@ def _is_live(interval: Any, at: int) -> bool:
 
 def _thread(record: Any) -> Frame:
     name = str(getattr(record, "thread_name", "") or "")
-    return Frame(f"{name} (thread {record.tid})" if name else f"thread {record.tid}", object=THREAD)
+    is_named = name not in ("", hex(record.tid))  # some versions name the others by their number
+    return Frame(f"{name} (thread {record.tid})" if is_named else f"thread {record.tid}", object=THREAD)
 
 
 def _reader(source: str) -> Any:

@@ -267,6 +267,14 @@ def test_threads_have_rows_and_their_names_do_nothing_to_the_terminal(
     assert "(thread 2)" in text and "\x1b" not in text and "1.0 KiB" not in text
 
 
+def test_a_memray_that_reads_no_times_is_named(
+    memray: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr(Reader, "get_temporal_allocation_records")
+    assert main(["show", memray, "--from", "10ms"]) == 1
+    assert "[no-stretch]" in capsys.readouterr().err
+
+
 def test_a_file_that_does_not_know_threads_is_refused(
     recording: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
