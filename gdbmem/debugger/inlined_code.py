@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -22,10 +23,13 @@ from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, SourceL
 from gdbmem.debugger.stopping.signals import interruptible
 from gdbmem.debugger.terminal import file_name, gdb_text, library_at, symbol_at
 from gdbmem.steps.quiet_lines import Instruction
+from gdbmem.symbols.function_names import split_function
 from gdbmem.symbols.unwind_tables import find_landing_pads
 
 Calls = tuple[BlockKey, ...]
 """Inlined calls in progress, outermost first."""
+_State = tuple[int, Calls, tuple[bool, ...]]
+"""An instruction, the calls in progress, and whether each has done its first effect."""
 
 _NEVER_RETURNS = re.compile(
     r"<(_Unwind_Resume|__cxa_(re)?throw|__cxa_bad_cast|__cxa_throw_bad_array_new_length|_ZSt9terminatev|std::terminate\(\)"
@@ -33,8 +37,9 @@ _NEVER_RETURNS = re.compile(
 )
 _RETURNS_TWICE = re.compile(r"<(?:_{0,2}(?:sig)?setjmp|getcontext)(?:@|>|\+)")
 _CATCHES = re.compile(r"<__cxa_begin_catch(@|>|\+)")
+_HANDLES = re.compile(r"<__cxa_(?:begin_catch|end_catch|\w*exception\w*)(@|>|\+)")
 _PADDING = re.compile(r"^(?:(?:cs|data16|xchg %ax,%ax|nop\w*|int3)\b)")
-_LOADS_ADDRESS = re.compile(r"^lea\s+(?:.*,%(\w+)|(\w+),.*)\s+# 0x([0-9a-f]+)")
+_LOADS_ADDRESS = re.compile(r"^lea\s+(?:.*,%(?P<register>\w+)|(?P<other>\w+),.*)\s+# 0x(?P<at>[0-9a-f]+)")
 _INDEXES = re.compile(r"\(%(\w+),%\w+,[48]\)|\[(\w+)\+\w+\*[48]")
 _TABLE_AT = re.compile(r"^(?:bnd |notrack )*jmpq?\s+(?:\*0x([0-9a-f]+)\(|.*\[.*0x([0-9a-f]+)\])")
 _NEAR = 16  # instructions before a jump, among which the one that reads its table is
@@ -42,6 +47,19 @@ _LONGEST_TABLE = 4096  # entries
 _MOST_INSTRUCTIONS = 75_000  # of a function: about 5 s of CPU
 _MOST_STEPS = 5_000_000  # from one instruction to the next, in code with very many branches: about 3 s
 _CALLEE = re.compile(r"<(?:[^<>@+(]*[: ])?(\w+)(?:\([^<>]*\))?(?:@[^>]*)?>$")
+_WRITES = re.compile(
+    r"^(?:lock |rep\w* )?\w+\s+(?:.*,)?(?:-?0x[0-9a-f]+\(%rip\)\s+# 0x(?P<at>[0-9a-f]+)\b.*|0x(?P<absolute>[0-9a-f]+)"
+    r"|(?P<offset>-?0x[0-9a-f]+)?\((?!%[re]sp)%(?P<register>\w+)[^()]*\))$"
+)
+_ONLY_READS = re.compile(
+    r"^(?:lock )?(?:cmp[bwlq]?|test[bwlq]?|u?comis\w+|nop\w*|lea\w?|j\w+|loop\w*|push\w?|prefetch\w*|bt[wlq]?"
+    r"|i?div\w?|i?mul\w?)\s"
+)
+_LOADS_CONSTANT = re.compile(r"^mov\w*\s+\$0x(?P<at>[0-9a-f]+),%(?:e(?P<register>\w+)|(?P<other>r\w+))$")
+_FARTHEST = 400  # instructions to one that loads the address of a variable
+_COMMENT = re.compile(r"//.*|/\*.*?\*/")
+_LONGEST_HEADER = 12  # lines from the name of a function to its first statement
+_BRANCHES = re.compile(r"\b(?:if|else|for|while|do|switch|case|goto|return|try|catch)\b|[?]|&&|[|][|]")
 _LOOPS = re.compile(r"\b(?:for|while|do|goto)\b")
 _LONGEST_GAP = 1024  # instructions that the compiler has moved into an inlined call
 _STOPS = re.compile(r"^(?:hlt|ud2|udf|brk|int3)\b")
@@ -69,6 +87,26 @@ class Passage(NamedTuple):
     is_middle: bool = False  # of the innermost call, whose code another call of the function may share
     fresh: int = 0  # innermost calls that begin here, whichever way control comes
     is_pad: bool = False  # an exception may come here from anywhere
+    follows: bool = (
+        False  # a call in progress that is the same has ended as this one begins, and was not left
+    )
+
+    def step(self, calls: Calls) -> tuple[int, Calls]:
+        """Return how many of the *calls* in progress go on here, outermost first, and those that begin."""
+        shared = _common(calls, self.calls)
+        if self.kind is not Kind.LANDS:
+            shared = min(shared, len(self.calls) - self.fresh)
+        elif not self.fresh or shared != len(self.calls) - self.fresh:
+            return shared, ()
+        return shared, self.calls[shared:]
+
+    def renames(self, calls: Calls) -> bool:
+        """Return whether the innermost of the *calls* in progress only takes another key.
+
+        The compiler has merged the ends of two calls, or what they do with an exception.
+        """
+        is_shared = (self.is_middle or self.is_pad) and not self.fresh
+        return is_shared and len(calls) == len(self.calls) == _common(calls, self.calls) + 1
 
 
 class InlinedCode(NamedTuple):
@@ -90,6 +128,14 @@ def read_inlined_code(
     """
     with interruptible() as check:
         return _Reader(FunctionCode(architecture, block), block, is_wanted, check).read()
+
+
+class _Effect(NamedTuple):
+    """What an instruction does that others see: it calls, or writes memory that is not the stack's."""
+
+    line: Optional[SourceLine]
+    written: Optional[int]  # the address of a static variable; None: somewhere else, or a call
+    callee: str  # its name, "?" if it is not known; empty: no call
 
 
 class _Starts(NamedTuple):
@@ -164,6 +210,7 @@ class _Reader:
         self._unclear |= {self._lines[key] for key in self._lines if self._is_torn(key)}
         if self._is_merged() or self._has_lost_loop():
             self._unclear |= set(self._lines.values())
+        passages = self._checked(passages)
         for at, one in self._instructions.items():
             if one.goes_on and one.target is not None and one.target not in self._calls:
                 self._unclear |= {self._lines[key] for key in self._calls[at]}
@@ -632,6 +679,203 @@ class _Reader:
         spot = self._code.spot(at)
         return self._instructions[at].is_call or (spot is not None and spot.begins_line)
 
+    # -- what it does first -------------------------------------------------------------------------------
+
+    def _checked(self, passages: dict[int, Passage]) -> dict[int, Passage]:
+        """Return the *passages* by which calls are counted, and note whether they are unclear.
+
+        What a call does first is done once in each call, whatever the compiler has made of the rest. If passages and
+        these effects alternate on each path, the passages are right; otherwise the effects tell where calls begin.
+        """
+        effects = {at: found for at, one in self._instructions.items() if (found := self._effect(one))}
+        first = self._first_effect(effects)
+        begins = self._begins_with(first, effects) if first is not None else set()
+        if first is None or not begins:
+            return passages
+        if self._alternate(passages, begins, effects):
+            self._unclear.clear()
+            return passages
+        place = next(at for at in begins if self._line(at) == first.line)
+        is_once = _is_done_once(next(iter(self._lines))[2], gdb.find_pc_line(place), first)
+        if is_once is False:
+            return passages
+        counted = self._passages_at(begins, effects)
+        if is_once and counted and self._alternate(counted, begins, effects):
+            self._unclear.clear()
+            return counted
+        self._unclear |= set(self._lines.values())
+        return passages
+
+    def _effect(self, one: Instruction) -> Optional[_Effect]:
+        line = self._line(one.address)
+        if one.is_call:
+            callee = _CALLEE.search(one.text)
+            return _Effect(line, None, callee[1] if callee else "?")
+        match = None if _ONLY_READS.match(one.text) else _WRITES.match(one.text)
+        if match is None:
+            return None
+        if match["register"] is None:
+            return _Effect(line, int(match["at"] or match["absolute"], 16), "")
+        base = self._address_in(match["register"], one.address)
+        if base is None and match["register"].endswith("bp"):  # a variable on the stack
+            return None
+        return _Effect(line, base + int(match["offset"] or "0", 16) if base is not None else None, "")
+
+    def _address_in(self, register: str, at: int) -> Optional[int]:
+        """Return the address that the *register* holds *at* an instruction; None if that depends on the path."""
+        found, seen, todo = set[Optional[int]](), {at}, list(self._predecessors[at])
+        while todo and len(seen) < _FARTHEST:
+            one = todo.pop()
+            if one in seen:
+                continue
+            seen.add(one)
+            text = self._instructions[one].text
+            load = _LOADS_ADDRESS.match(text) or _LOADS_CONSTANT.match(text)
+            if load and register == (load["register"] or load["other"]):
+                found.add(int(load["at"], 16))
+            elif not self._instructions[one].is_call and text.endswith(f",%{register}"):
+                return None
+            else:
+                todo += self._predecessors[one]
+        return found.pop() if len(found) == 1 else None
+
+    def _first_effect(self, effects: Mapping[int, _Effect]) -> Optional[_Effect]:
+        """Return the effect on the first line of the function that has one; the first of that line."""
+        own = [at for at in effects if self._calls[at] and self._chains[at][0][1:] == self._calls[at][-1][1:]]
+        lines = {line for at in own if (line := effects[at].line) is not None and line in self._body}
+        first = min(lines, key=lambda line: line.number, default=None)
+        found = Counter[_Effect]()
+        for key, members in self._members.items():
+            todo = [at for at in members if self._is_entry(at, key) or at in self._root_set]
+            seen = set(todo)
+            while todo:
+                at = todo.pop()
+                if at in effects and effects[at].line == first:
+                    found[effects[at]] += 1
+                    continue
+                new = {one for one in self._successors[at] if self._is_in(one, key)} - seen
+                seen |= new
+                todo += new
+        return found.most_common(1)[0][0] if found else None
+
+    def _begins_with(self, first: _Effect, effects: Mapping[int, _Effect]) -> set[int]:
+        """Return where the *first* effect of a call is executed; none if that of something else may be among them.
+
+        Code that the compiler has merged may have no line, for which gdb takes that of the code in front of it.
+        """
+        same = {at: one for at, one in effects.items() if one[1:] == first[1:]}
+        begins = {at for at, one in same.items() if one.line == first.line and self._calls[at]}
+        writes = {
+            at for at, one in effects.items() if one.line == first.line and not one.callee and self._calls[at]
+        }
+        if first.written is not None and {effects[at].written for at in writes} == {first.written, None}:
+            begins |= writes  # at an address that is not known, but there is no other
+        if self._is_wanted(self._block):
+            return begins
+        others = same.keys() - begins
+        if any(self._calls[at] for at in others):  # another line does so, too
+            return begins if all(effects[at].line not in (None, first.line) for at in others) else set()
+        unknown = {at for at in others if same[at].line is None or same[at].line in self._body}
+        if first.written is not None:
+            return begins | others
+        return begins | unknown if all(same[at].line == first.line for at in unknown) else set()
+
+    def _alternate(
+        self, passages: Mapping[int, Passage], begins: AbstractSet[int], effects: Mapping[int, _Effect]
+    ) -> bool:
+        """Return whether each call that the passages count does its first effect once, and nothing else does."""
+        # Whatever throws an exception comes after the first effect.
+        landing = [(at, passages[at].calls) for at in self._pads if at in passages]
+        todo: list[_State] = [
+            (self._code.entry, (), ()),
+            *((at, calls, (True,) * len(calls)) for at, calls in landing),
+        ]
+        seen = set(todo)
+        done = set[int]()
+        while todo:
+            at, calls, has_done = todo.pop()
+            passage = passages.get(at)
+            if passage is not None and passage.renames(calls):
+                calls = passage.calls
+            elif passage is not None:
+                kept, new_calls = passage.step(calls)
+                if passage.kind is not Kind.LANDS and not all(has_done[kept:]):
+                    return False
+                calls = calls[:kept] + new_calls
+                has_done = has_done[:kept] + (False,) * len(new_calls)
+            if at in begins:
+                done.add(at)
+                if not calls or has_done[-1]:
+                    return False
+                has_done = (*has_done[:-1], True)
+            elif at in effects and not self._belongs(at, effects[at], calls):
+                return False
+            if passage is not None and passage.kind in (Kind.RETURNS, Kind.JUMPS_OUT) and not all(has_done):
+                return False
+            new = {(one, calls, has_done) for one in self._successors[at]} - seen
+            seen |= new
+            todo += new
+            self._spend(len(new))
+        return done >= begins
+
+    def _belongs(self, at: int, effect: _Effect, calls: Calls) -> bool:
+        """Return whether an *effect* is of the innermost call in progress, or of no call if there is none."""
+        text = self._instructions[at].text
+        if not effect.callee or effect.line is None or _NEVER_RETURNS.search(text) or _HANDLES.search(text):
+            return True
+        return bool(calls) == bool(self._calls[at] or effect.line in self._body)
+
+    def _passages_at(
+        self, begins: AbstractSet[int], effects: Mapping[int, _Effect]
+    ) -> Optional[dict[int, Passage]]:
+        """Return the passages of calls that begin with these effects; None if one of them may be within another."""
+        if any(len(calls) > 1 for calls in self._calls.values()) or self._is_wanted(self._block):
+            return None
+        inside = self._until_last_effect(begins, effects)
+        if any(at in inside for at in self._pads - begins):
+            return None
+        passages = {}
+        keys = {}
+        for at in begins:
+            known = self._calls[at][0] if self._calls[at] else next(iter(self._lines))
+            keys[at] = (at, known[1], known[2])
+            self._lines.setdefault(keys[at], self._lines[known])
+            kind = Kind.LANDS if at in self._pads else Kind.ARRIVES
+            passages[at] = Passage(kind, (keys[at],), fresh=1, is_pad=at in self._pads, follows=True)
+        anyone = (next(iter(keys.values())),)
+        for at, one in self._instructions.items():
+            if at in begins:
+                continue
+            leaves = self._leaves(one, anyone) if at in inside else None
+            if leaves is not None:
+                passages[at] = Passage(leaves, anyone, is_middle=True)
+            elif at not in inside and (at in self._pads or any(p in inside for p in self._predecessors[at])):
+                kind = Kind.LANDS if at in self._pads else Kind.ARRIVES
+                passages[at] = Passage(kind, (), is_pad=at in self._pads)
+        for one in self._instructions.values():
+            if _RETURNS_TWICE.search(one.text) and one.behind not in passages and one.behind not in inside:
+                passages[one.behind] = Passage(Kind.LANDS, ())
+        return passages
+
+    def _until_last_effect(
+        self, begins: AbstractSet[int], effects: Mapping[int, _Effect]
+    ) -> AbstractSet[int]:
+        """Return the instructions from the first effect of a call on: its own ones, and those that lead to another."""
+        own = {at for at, one in effects.items() if self._calls[at] or one.line in self._body}
+        leads, todo = set[int](), list(own - begins)
+        while todo:
+            at = todo.pop()
+            if at not in leads:
+                leads.add(at)
+                todo += [one for one in self._predecessors[at] if at not in begins]
+        inside, todo = set[int](), list(begins)
+        while todo:
+            at = todo.pop()
+            if at not in inside:
+                inside.add(at)
+                todo += [one for one in self._successors[at] if one in leads or self._calls[one]]
+        return inside
+
     # -- where it begins and ends -------------------------------------------------------------------------
 
     def _passages(self) -> Iterator[tuple[int, Passage]]:
@@ -823,14 +1067,44 @@ def _is_called_once(block: gdb.Block, call: str, line: Optional[SourceLine]) -> 
     symtab = block.function.symtab
     if callee is None or line is None or file_name(symtab) != line.file:
         return False
+    text = next(iter(_source(symtab)[line.number - 1 : line.number]), "")
+    return len(_mentions(callee[1], text)) == 1 and not _LOOPS.search(text)
+
+
+def _is_done_once(function: str, place: gdb.Symtab_and_line, effect: _Effect) -> Optional[bool]:
+    """Return whether the source shows that each call of the *function* begins with an *effect*, on the line of *place*.
+
+    It does not if there is a branch or a loop up to there. None: it is not known.
+    """
+    lines, last = _source(place.symtab), place.line
+    name = re.escape(split_function(function).parts[-1])
+    header = re.compile(rf"(?<![\w.>]){name}\s*\(" if name[-1].isalnum() else rf"{name}\s*\(")
+    for number in range(last, max(last - _LONGEST_HEADER, 0), -1):
+        text = _COMMENT.sub("", " ".join(lines[number - 1 : last]))
+        found = header.search(text)
+        _, begun, body = text[found.end() :].partition("{") if found else ("", "", "")
+        if not found or not begun or ";" in _:
+            continue
+        if effect.callee and effect.callee != "?":
+            called = _mentions(effect.callee, body)
+            return len(called) == 1 and not _BRANCHES.search(body[: called[0]])
+        return not _BRANCHES.search(body.partition(";")[0] if number == last else body)
+    return None
+
+
+def _mentions(name: str, text: str) -> list[int]:
+    return [found.start() for found in re.finditer(rf"\b{re.escape(name)}\b", text)]
+
+
+def _source(symtab: gdb.Symtab) -> list[str]:
+    """Return the lines of a source file; none if it is not to be had, or newer than the program."""
     try:
         source = Path(symtab.fullname())
         if source.stat().st_mtime > Path(symtab.objfile.filename).stat().st_mtime:
-            return False
-        text = source.read_text(errors="replace").splitlines()[line.number - 1]
-    except (OSError, ValueError, IndexError):
-        return False
-    return len(re.findall(rf"\b{re.escape(callee[1])}\b", text)) == 1 and not _LOOPS.search(text)
+            return []
+        return source.read_text(errors="replace").splitlines()
+    except (OSError, ValueError):
+        return []
 
 
 def _read_memory(address: int, size: int) -> bytes:

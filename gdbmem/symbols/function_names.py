@@ -8,11 +8,12 @@ from typing import Callable, NamedTuple, Optional
 
 _NO_FUNCTION = re.compile(r"\s*(?:\*|[-+]?\d+\s*$|$|-(?!function\b|qualified\b|q\b|source\b|func))")
 _OPTION = re.compile(r"\s*-(?:qualified|q|function|func|source\s+\S+)\s+")
-_FILE = re.compile(r"\s*(?:\"[^\"]*\"|[^\s:<(]*):(?!:)\s*")
+_FILE = re.compile(r"\s*(?:\"[^\"]*\"|[^\s:<(\[]*):(?!:)\s*")
 _LINE = re.compile(r"\s*\d+\s*$")
 _OPERATOR = re.compile(r"\boperator(?:\s*\(\)|\s*(?:<=>|<<=?|>>=?|->\*?|[<>]=?|[^\s\w(]+|[^(]+))")
 _NAME = re.compile(r"[\w~{]")
 _ANONYMOUS = "(anonymous namespace)"
+_ABI_TAG = re.compile(r"\[abi:\w+\]")  # which gdb does not need to find a function
 
 
 class FunctionName(NamedTuple):
@@ -26,7 +27,7 @@ class FunctionName(NamedTuple):
 def split_function(text: str) -> FunctionName:
     """Split the name of a C or C++ function, with or without parameters."""
     parts, current, depth, arguments = [], "", 0, ""
-    rest = text.replace(_ANONYMOUS, "{anonymous}").strip()
+    rest = _ABI_TAG.sub("", text.replace(_ANONYMOUS, "{anonymous}")).strip()
     at = 0
     while at < len(rest):
         operator = _OPERATOR.match(rest, at) if not depth else None

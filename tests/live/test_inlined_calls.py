@@ -158,6 +158,7 @@ def test_calls_whose_code_was_shared_or_lost_are_counted_or_said_to_be_unclear(
 ) -> None:
     points = "".join(f'  - {{at: "{name}", name: {number}}}\n' for number, name in enumerate(MOVED))
     target = built(program, "inlined_moved", compiler, level)
+    target.touch()  # a source that is newer is not trusted
     played = play(f"engine: faults\npoints:\n{points}", scratch, program=target)
     own = {name: int(calls) for name, calls in re.findall(r"^(\S+) (\d+)$", played.out, re.M)}
     hits = {name: point["hits"] for name, point in zip(MOVED, played.facts["points"])}
@@ -167,6 +168,40 @@ def test_calls_whose_code_was_shared_or_lost_are_counted_or_said_to_be_unclear(
         name: own[name] for name in set(MOVED) - unclear
     }
     assert "shorten" not in unclear
+
+
+REPEATED = (
+    "is_unrolled",
+    "is_nested",
+    "compares",
+    "is_twice",
+    "searches",
+    "chooses",
+    "is_tagged",
+    "halves",
+)
+
+
+@pytest.mark.parametrize(
+    ("compiler", "level"), cover(BUILDS, lambda compiler, level: (compiler, level) == ("clang++", ("-O3",)))
+)
+def test_calls_whose_code_was_repeated_joined_or_merged_are_counted_by_what_each_does_first(
+    program: Program, scratch: Path, compiler: str, level: tuple[str, ...]
+) -> None:
+    points = "".join(
+        f"  - {{at: {name}, name: {name}}}\n  - {{at: {name}, name: {name}.end, after: true}}\n"
+        for name in REPEATED
+    )
+    target = built(program, "inlined_repeated", compiler, level)
+    target.touch()  # a source that is newer is not trusted
+    played = play(f"engine: faults\npoints:\n{points}", scratch, program=target)
+    counted = re.findall(r"^(\w+) (\d+) (\d+)$", played.out, re.M)
+    taken = Counter(record["base_name"] for record in snapshots(played.run))
+    assert {name: (taken[name], taken[f"{name}.end"]) for name in REPEATED} == {
+        name: (int(begun), int(done)) for name, begun, done in counted
+    }
+    said = [one for one in played.facts["warnings"] if one["slug"] == "inlined-unclear"]
+    assert not said
 
 
 CONDITIONS = {

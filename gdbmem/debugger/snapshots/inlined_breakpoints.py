@@ -269,13 +269,16 @@ class InlinedCalls:
         return stops
 
     def _pass(self, here: _Frame, passage: inlined_code.Passage) -> bool:
-        if passage.kind in (inlined_code.Kind.RETURNS, inlined_code.Kind.JUMPS_OUT):
-            stops = self._go_on(here, passage)  # the whole call may be this instruction
-            ends = self._end(here, 0) if passage.kind is inlined_code.Kind.RETURNS else self._jump_out(here)
-            return stops or ends
+        if passage.renames(tuple(call.key for call in here.calls)):
+            here.calls[-1].key = passage.calls[-1]
         if passage.kind is inlined_code.Kind.LANDS:
             return self._land(here, passage)
-        return self._go_on(here, passage)
+        stops = self._go_on(here, passage)
+        if passage.kind is inlined_code.Kind.ARRIVES:
+            return stops
+        # The whole call may have been this instruction.
+        ends = self._end(here, 0) if passage.kind is inlined_code.Kind.RETURNS else self._jump_out(here)
+        return stops or ends
 
     def _land(self, here: _Frame, passage: inlined_code.Passage) -> bool:
         calls = passage.calls
@@ -295,13 +298,11 @@ class InlinedCalls:
         shared = _shared(here, calls)
         begun = len(calls) - passage.fresh
         if shared > begun and not is_step_postponed(self):
-            # The function around it, or part of that, was left by an exception or longjmp, and called again.
-            self._leave(here.calls[begun:])
-            del here.calls[begun:]
+            if not passage.follows:
+                # The function around it, or part of that, was left by an exception or longjmp, and called again.
+                self._leave(here.calls[begun:])
+                del here.calls[begun:]
             shared = begun
-        if passage.is_middle and len(here.calls) == len(calls) == shared + 1:
-            here.calls[-1].key = calls[-1]  # the compiler has merged the ends of two calls
-            return False
         stops = self._end(here, shared)
         return self._begin(here, calls[shared:]) or stops
 

@@ -23,6 +23,8 @@ from gdbmem.symbols.function_names import is_named, named_function
         ("operator<<", "std::ostream& operator<< <int>(std::ostream&)"),
         ("A::operator bool", "A::operator bool() const"),
         ("~A", "A<int>::~A()"),
+        ("Cache::name", "Cache::name[abi:cxx11](int)"),
+        ("name[abi:cxx11]", "name[abi:cxx11]()"),
     ],
 )
 def test_a_point_finds_the_function_that_its_user_means(location: str, symbol: str) -> None:

@@ -256,12 +256,9 @@ def _is_coroutine_body(block: gdb.Block) -> bool:
 
 def _named(blocks: Sequence[gdb.Block], location: str) -> gdb.Block:
     """Return the block of the function that *location* names: one inlined there, or the outermost one."""
-    name = _bare(location)
-    return next((block for block in blocks if _bare(str(block.function)).endswith(name)), blocks[-1])
-
-
-def _bare(name: str) -> str:
-    return name.partition("(")[0].rpartition("::")[2].strip()
+    name = named_function(location)
+    found = (one for one in blocks if name is not None and is_named(name, str(one.function)))
+    return next(found, blocks[-1])
 
 
 def _inlined_everywhere(block: gdb.Block, calls: Sequence[Sequence[gdb.Block]]) -> TargetError:
