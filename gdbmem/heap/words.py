@@ -5,6 +5,9 @@ apart: a word behind a text that may be the text's end written over an older poi
 which are known by the length and the capacity that follow the pointer to them. Words that a program seldom writes are
 weak: the last ones of a block, if few blocks of that size have a pointer there (malloc gives 8 bytes more than it is
 asked for, or 24 where the rest is too small for a chunk), and the part of a std::string that only short ones use.
+
+Where the heap lies below 4 GiB, as in programs that are linked for fixed addresses, integers of 32 bits look like
+pointers: those that don't lead to the beginning of a block are kept apart, too, but where pointers are usual.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ _PAGE = 4096
 _LONGEST = 1 << 40  # of strings
 _SPARE = 2  # words before the last one that may be beyond what was asked for
 _UNUSED = 3  # words from the pointer of a long std::string to what only short ones use
+_LOW = 1 << 32
 _KINDS = 1 << 12  # sizes in units; larger ones are one kind
 _LEAST = 8
 _ROWS = 1 << 18  # blocks whose edges are looked at together
@@ -123,8 +127,8 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges) -> Edges:
 def _settle_doubts(blocks: Blocks, edges: tuple[Any, Any], doubtful: Any, weak: Any) -> None:
     """Clear *doubtful* and *weak* of edges (number of each block, offsets) in places where a pointer is usual.
 
-    If most blocks of a size have one, it is no remainder of a text; if a fifth have one in the last word, or a fiftieth
-    in one before it, the word is in use.
+    If most blocks of a size have one, it is no remainder of a text, and if a fifth have one, no integer; if a fifth
+    have one in the last word, or a fiftieth in one before it, the word is in use.
     """
     np = import_numpy()
     count, offsets = edges
@@ -135,7 +139,7 @@ def _settle_doubts(blocks: Blocks, edges: tuple[Any, Any], doubtful: Any, weak: 
         of_size += np.bincount(units, minlength=_KINDS)
     unit, offset = np.divmod(np.arange(len(places)), FAR + 1)
     usual = of_size[unit]
-    is_pointer = (2 * places > usual) & (places >= _LEAST)
+    is_pointer = ((5 if blocks.low < _LOW else 2) * places > usual) & (places >= _LEAST)
     is_used = np.where(offset == 2 * unit - 2, 5 if blocks.header_bytes else 50, 50) * places > usual
     for _, some, place in _in_doubt(blocks, count, offsets, doubtful | weak):
         doubtful[some[is_pointer[place]]] = False
@@ -223,6 +227,8 @@ def _edges_in(words: Any, blocks: Blocks, at_word: int, texts: Any) -> Any:
     behind -= blocks.header_bytes // 8
     weak = behind <= blocks.spare_words(own, _SPARE)
     doubtful = _behind_texts(words, at, behind == 0)
+    if low < _LOW:
+        doubtful |= _may_be_integers(words[at], to, blocks)
     strings = _lead_to_strings(words, at, to, blocks)
     texts[to[strings]] = True
     unused = np.searchsorted(at, at[strings] + _UNUSED)
@@ -253,6 +259,15 @@ def _lead_to_strings(words: Any, at: Any, to: Any, blocks: Blocks) -> Any:
     result = np.zeros(len(at), bool)
     if len(some):
         result[some] = blocks.addresses(block).view(np.uint64) == words[at[some]]
+    return result
+
+
+def _may_be_integers(words: Any, to: Any, blocks: Blocks) -> Any:
+    """Return whether each of *words*, which lead to the blocks *to*, is a small number that leads into one's inside."""
+    np = import_numpy()
+    some = np.flatnonzero(words < np.uint64(_LOW))
+    result = np.zeros(len(words), bool)
+    result[some] = blocks.addresses(to[some]).view(np.uint64) != words[some]
     return result
 
 

@@ -12,6 +12,7 @@ from gdbmem.allocators.glibc.blocks import ChunkTable
 from gdbmem.arrays import import_numpy
 from gdbmem.heap import graph as graph_module
 from gdbmem.heap import holders, links
+from gdbmem.heap import words as words_module
 from gdbmem.heap.blocks import Blocks
 from gdbmem.heap.graph import Graph, Place, hold, lost_blocks, lost_structures, make_graph, numbered, search
 from gdbmem.heap.holders import Answers, HeapGraph
@@ -217,3 +218,39 @@ def test_the_holders_of_a_large_heap_take_fewer_numbers_than_its_edges_and_block
         tracemalloc.stop()
     assert view.holders[0].retained_blocks == rows
     assert peak / rows < 60, peak / rows
+
+
+def chained(count: int, *, is_cycle: bool) -> Graph:
+    """Return the graph of *count* blocks each of which leads to the next; a cycle is lost."""
+    to = np.arange(1, count + 1, dtype=np.int32)
+    to[-1] = 0 if is_cycle else count - 1
+    none = np.zeros(0, np.int32)
+    objects = none, np.zeros(0, np.uint64)
+    first = np.arange(count + 1, dtype=np.int32)
+    read = Edges(first, to, np.zeros(count, np.uint8), np.zeros(count, bool), (none, none), objects)
+    live, sizes = np.ones(count, bool), np.full(count, SIZE, np.int32)
+    words = (none, none) if is_cycle else (np.zeros(1, np.int64), np.zeros(1, np.int64))
+    unit = np.arange(count + 1, dtype=np.uint32) * (SIZE >> 4)
+    return make_graph(read, classify(read, sizes), live, unit, [VARIABLE], words)
+
+
+@pytest.mark.parametrize("count", [100_000, pytest.param(10_000_000, marks=pytest.mark.thorough)])
+def test_a_chain_of_ten_million_is_held_by_its_variable(count: int) -> None:
+    graph = chained(count, is_cycle=False)
+    assert retained(graph) == {"variable": count}
+    assert not lost_blocks(graph, search(graph))[0].any()
+
+
+@pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.thorough)])
+def test_a_lost_cycle_of_a_million_is_one_structure(count: int) -> None:
+    graph = chained(count, is_cycle=True)
+    found = lost_structures(graph, lost_blocks(graph, search(graph))[0])
+    assert (len(found.heads), found.blocks.tolist(), found.bytes.tolist()) == (1, [count], [count * SIZE])
+
+
+def test_edges_beyond_what_31_bits_count_give_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, words = [*tree(31), [(0, 3)], [(0, 31)]], [(0, 0), (2, 20), (2, 32)]
+    narrow = retained(graph_of(rows, words))
+    for module in (graph_module, holders, words_module):
+        monkeypatch.setattr(module, "index_type", lambda _: np.int64)
+    assert retained(graph_of(rows, words)) == narrow

@@ -1,0 +1,148 @@
+"""`gdbmem heap` of processes in which something is in the way: integers, filters, swap, namespaces, an interruption."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Optional
+
+import pytest
+
+from gdbmem.api.heaps import heap
+from gdbmem.heap import graph as graph_module
+from gdbmem.heap import holders
+from gdbmem.inspection import heap_graph, live_process, read_process
+from gdbmem.linux.holding import copying
+from gdbmem.linux.memory.maps import Mapping, Ranges
+from gdbmem.model.heap_graph import HeapView
+from tests.conftest import Program
+from tests.live.explaining import Running, gdbmem, running
+from tests.live.test_explain_copy import children
+from tests.live.test_explain_pause import BLOCKS, CALLS, assert_unharmed, guarded
+
+pytestmark = pytest.mark.needs("gcc")
+
+_NODE = 208  # what malloc counts for 200 bytes
+
+
+def held(view: HeapView, name: str) -> int:
+    return sum(one.retained_bytes for one in view.holders if one.name == name)
+
+
+def lost(target: Running) -> tuple[int, ...]:
+    return target.figure(r"lost (\d+) (\d+)")
+
+
+def test_integers_hide_no_lost_block_for_certain_where_the_heap_lies_low(program: Program) -> None:
+    for flags in ((), ("-no-pie",)):
+        with running([program("heap_integers", *flags), 1000]) as target:
+            view = heap(target.pid)
+            assert held(view, "kept") > 2000 * 128
+            leaks, planted = view.leaks, lost(target)
+            if "low 1\n" in target.output:
+                assert leaks.least_bytes <= planted[1] <= leaks.most_bytes
+                assert leaks.most_blocks <= planted[0] * 1.01
+                assert "words that are probably no pointers" in gdbmem("heap", target.pid).stdout
+            else:  # numbers of 47 bits, and doubles, are none of its addresses
+                assert (leaks.least_blocks, leaks.least_bytes) == planted
+                assert (leaks.most_blocks, leaks.most_bytes) == planted
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("watched",),
+        ("seccomp", "kill", "clone"),
+        pytest.param(("seccomp", "trap", "wait4"), marks=pytest.mark.thorough),
+        pytest.param(("namespace",), marks=pytest.mark.skipif(os.geteuid() != 0, reason="needs root")),
+        pytest.param(("children-elsewhere",), marks=pytest.mark.thorough),
+    ],
+)
+def test_a_guarded_process_is_unharmed_and_its_variable_holds_what_it_made(
+    program: Program, words: Sequence[str]
+) -> None:
+    known = [str(CALLS[os.uname().machine].get(word, word)) for word in words]
+    with guarded(program, *known) as target:
+        view = heap(target.pid)
+        assert held(view, "blocks") == BLOCKS * _NODE
+        assert view.leaks.least_blocks == 0
+        assert_unharmed(target)
+
+
+def test_blocks_are_not_certainly_lost_while_pages_that_may_lead_to_them_are_swapped_out(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def absent(pid: int, mappings: Sequence[Mapping], *, swapped: bool) -> Ranges:
+        """Say that the pages of the program's variables are swapped out."""
+        data = [(m.start, m.end) for m in mappings if "guarded" in m.name and m.permissions[1] == "w"]
+        after = [(m.start, m.end) for m in mappings if not m.name and m.start in {end for _, end in data}]
+        return Ranges([] if swapped else [*data, *after])
+
+    monkeypatch.setattr(live_process, "absent_pages", absent)
+    with guarded(program, "seccomp", "kill", CALLS[os.uname().machine]["clone"]) as target:
+        view = heap(target.pid, copy=False)
+        whole = heap(target.pid, copy=False, swapped=True)
+        assert_unharmed(target)
+    assert view.leaks.least_blocks == 0
+    assert view.leaks.most_blocks >= BLOCKS
+    assert "could not be read" in (view.leaks.doubt or "")
+    assert held(whole, "blocks") == BLOCKS * _NODE
+
+
+SOME_PHASES = (
+    (copying, "make_copy"),
+    (heap_graph, "find_edges"),
+    (graph_module, "dominators"),
+)
+OTHER_PHASES = (
+    (live_process, "read_smaps"),
+    (live_process, "find_malloc"),
+    (live_process, "fill_reading"),
+    (read_process, "look_beside"),
+    (heap_graph, "find_places"),
+    (holders, "classify"),
+    (holders, "search"),
+    (graph_module, "retain"),
+    (holders.Answers, "given_back"),
+)
+
+
+@pytest.mark.parametrize(
+    ("fork", "phases"),
+    [
+        (None, SOME_PHASES),
+        pytest.param(None, OTHER_PHASES, marks=pytest.mark.thorough),
+        pytest.param(False, SOME_PHASES + OTHER_PHASES, marks=pytest.mark.thorough),
+    ],
+    ids=["copied", "copied, others", "held"],
+)
+def test_an_interruption_in_any_phase_leaves_the_process_as_it_was(
+    program: Program,
+    monkeypatch: pytest.MonkeyPatch,
+    fork: Optional[bool],
+    phases: Sequence[tuple[object, str]],
+) -> None:
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with guarded(program, "none") as target:
+        before = heap(target.pid, copy=fork)
+        for where, name in phases:
+            with monkeypatch.context() as patched:
+                patched.setattr(where, name, interrupt)
+                if name not in ("make_copy", "look_beside"):  # in another process; not always called
+                    with pytest.raises(KeyboardInterrupt):
+                        heap(target.pid, copy=fork)
+            assert children(target.pid) == "", name
+        assert_unharmed(target)
+        after = heap(target.pid, copy=fork)
+        assert (after.live_bytes, held(after, "blocks")) == (before.live_bytes, held(before, "blocks"))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("setting", ["glibc.malloc.hugetlb=1", "glibc.malloc.hugetlb=2"])
+def test_a_heap_of_huge_pages_has_the_same_holders(program: Program, setting: str) -> None:
+    with running([program("guarded"), "none"], {"GLIBC_TUNABLES": setting}) as target:
+        assert held(heap(target.pid), "blocks") == BLOCKS * _NODE
+        assert held(heap(target.pid, copy=False), "blocks") == BLOCKS * _NODE
+        assert_unharmed(target)
