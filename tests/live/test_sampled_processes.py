@@ -20,6 +20,7 @@ from gdbmem.linux.memory.resident import ProcessMemory
 from gdbmem.linux.monitoring.cgroup import Family
 from gdbmem.linux.monitoring.children import ProcessEvents
 from gdbmem.linux.monitoring.sampling import PAGE_BYTES, Glance, ProcessFiles, ProcessGone
+from gdbmem.linux.monitoring.surroundings import Surroundings
 from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.process import process
 from gdbmem.linux.process.process import has_ended, process_facts, thread_ids
@@ -105,6 +106,16 @@ def test_a_main_thread_that_ends_while_it_is_watched_ends_nothing() -> None:
         assert memory.resident_bytes() and memory.rollup_bytes(), "unknown would be wrong, and 0 too"
         tree.close()
         memory.close()
+
+
+def test_a_peak_before_the_recording_is_not_told_as_one_between_two_samples() -> None:
+    with child() as pid:
+        for surroundings, is_known in ((None, False), (Surroundings(program=pid), True)):
+            tree = Tree(lambda: {pid}, events=None, surroundings=surroundings)
+            for t in (0.0, 1.0):
+                [(_, reading), *_] = tree.look(t, sweep=True).readings
+                assert (reading.peak_rss_bytes is not None) == is_known
+            tree.close()
 
 
 def test_a_tree_notes_a_death_and_reads_on(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,7 @@ class Surroundings:
     ) -> None:
         """Sample *cgroup*, and once the process *program* enters another one with a limit, that one."""
         self._cgroup = cgroup
-        self._program = program
+        self.program = program
         self._home = family.folder if family is not None else cgroup_of(os.getpid())  # where it was started
         self._counted: dict[str, int] = {}  # events at the last sample
         self._before: dict[str, int] = {}  # what a sample lacks of events in an earlier cgroup
@@ -138,7 +138,7 @@ class Surroundings:
 
     def _follow(self) -> None:
         """Sample the cgroup that the program has entered since, if that one has a limit."""
-        home = None if self._program is None else cgroup_of(self._program)
+        home = None if self.program is None else cgroup_of(self.program)
         if home is None or home == self._home:
             return
         self._home, limit = home, tightest_over(home)

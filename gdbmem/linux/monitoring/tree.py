@@ -399,7 +399,8 @@ class Tree:
             roots = self._find_roots()
             fresh = roots - self._processes.keys()
             for pid in fresh:
-                self._adopt(pid, t)
+                # One that ran before the recording may have had its peak before, too.
+                self._adopt(pid, t, is_new=self._next_find > 0 or pid == self._surroundings.program)
             if fresh and self._follows:
                 for pid in descendants(roots, parents()):
                     self._adopt(pid, t, is_new=False)
