@@ -303,6 +303,18 @@ def test_a_daemon_that_left_before_it_was_seen_is_found_in_the_programs_own_cgro
     assert followed == {program, daemon}
 
 
+def test_a_daemon_is_followed_whose_parent_was_the_program_and_had_ended_before_the_first_sample() -> None:
+    with child() as program, child() as daemon:
+        reports = [(program, daemon, daemon)]
+        events = SimpleNamespace(drain=lambda: [reports.pop()] if reports else [], lost=False)
+        around = Surroundings(program=program)
+        tree = Tree(set, events=cast(ProcessEvents, events), roots_are_known=True, surroundings=around)
+        tree.look(0.0, sweep=True)
+        followed = tree.pids
+        tree.close()
+    assert followed == {daemon}
+
+
 @pytest.mark.parametrize("is_seen", [False, True])
 def test_a_daemon_is_followed_whose_parent_ended_between_two_reads_of_events(is_seen: bool) -> None:
     with child() as program, child() as passing, child() as daemon:

@@ -395,12 +395,14 @@ class Tree:
 
     def _follow(self, t: float) -> None:
         if t >= self._next_find:
-            begin = time.thread_time()
+            begin, is_first, program = time.thread_time(), not self._next_find, self._surroundings.program
             roots = self._find_roots()
             fresh = roots - self._processes.keys()
             for pid in fresh:
                 # One that ran before the recording may have had its peak before, too.
-                self._adopt(pid, t, is_new=self._next_find > 0 or pid == self._surroundings.program)
+                self._adopt(pid, t, is_new=not is_first or pid == program)
+            if is_first and program is not None and program not in self._processes:
+                self._gone.add(program)  # a daemon's parent
             if fresh and self._follows:
                 for pid in descendants(roots, parents()):
                     self._adopt(pid, t, is_new=False)
