@@ -213,20 +213,10 @@ def read_baselines(text: str, file: str) -> Baselines:
 
 
 def _entry_from(fields: Mapping[str, object]) -> Entry:
-    measures = []
-    for row in from_json(list[dict[str, object]], fields.get("entries")):
-        values = from_json(list[float], row.get("values"))
-        if not values or not all(map(math.isfinite, values)):
-            raise ValueError("a measure has no values")
-        measures.append(
-            Measure(from_json(str, row.get("name")), from_json(str, row.get("unit")), tuple(values))
-        )
-    return Entry(
-        None if fields.get("commit") is None else from_json(str, fields.get("commit")),
-        from_json(str, fields.get("saved")),
-        from_json(dict[str, str], fields.get("surroundings")),
-        tuple(measures),
-    )
+    measures = tuple(from_fields(Measure, row) for row in from_json(list[object], fields.get("entries")))
+    if not all(one.values and all(map(math.isfinite, one.values)) for one in measures):
+        raise ValueError("a measure has no values")
+    return from_fields(Entry, {"commit": None, **fields}, measures=measures)
 
 
 # The comparison of two groups of runs.

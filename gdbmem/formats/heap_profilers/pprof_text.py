@@ -26,16 +26,14 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
+from gdbmem.formats.valgrind.callgrind import POSITION, NamedPlace
 from gdbmem.model.calltree import BYTES_MISSING, Frame
 from gdbmem.text import printable
 
 _METRICS = {b"inuse_space": IN_USE, b"alloc_space": ALLOCATED}
 _UNITS = {b"B": 1, b"kB": 1 << 10, b"MB": 1 << 20, b"GB": 1 << 30, b"TB": 1 << 40}
 _EVENTS = re.compile(rb"events: ([^()\n]{0,80})\(([^()\n]{0,20})\)\r?")
-_NAME = re.compile(rb"c?(ob|fl|fn)=(?:\(([0-9]{1,9})\) ?)?(.*)")
-_PLACE = re.compile(rb"([+-]?)(0x[0-9a-f]{1,16}|[0-9]{1,18})|\*")
 _COST = re.compile(rb"-?[0-9]{1,25}")
-_UNKNOWN = ("", "?", "??", "<unknown>")
 
 
 def read_pprof_callgrind(data: Data, source: str, metric: Optional[str]) -> StackProfile:
@@ -89,57 +87,31 @@ class _PprofLines:
     def __init__(self, lines: list[bytes], source: str, unit: int) -> None:
         self.sums: dict[Frame, int] = {}
         self._lines, self._source, self._unit = lines, source, unit
-        self._known: dict[tuple[bytes, int], str] = {}
-        self._now = {b"ob": "", b"fl": "", b"fn": ""}
-        self._line = 0
+        self._place = NamedPlace(source)
 
     def read(self) -> None:
         """Add up the bytes of each line of the program in `sums`."""
         is_call = False
         for number, raw in enumerate(self._lines[2:-1], start=3):
             line = raw.rstrip(b"\r")
-            if not line or self._name(line, number):
+            if not line or self._place.take_name(line, number):
                 continue
             if line.startswith(b"calls="):
                 is_call = True
                 continue
             size = self._cost(line, number)
             if not is_call:  # what is called stands where it is itself
-                frame = self._frame()
+                frame = self._place.frame()
                 self.sums[frame] = check_count(self.sums.get(frame, 0) + size, self._source, number)
             is_call = False
-
-    def _name(self, line: bytes, number: int) -> bool:
-        match = _NAME.fullmatch(line)
-        if match is None:
-            return False
-        text = match[3].decode("utf-8", "surrogateescape")
-        if match[2] is not None:
-            key = match[1], int(match[2])
-            if not text and key not in self._known:
-                raise bad_line(self._source, number, line, "a name that was given before")
-            text = self._known.setdefault(key, text)
-        if not line.startswith(b"c"):
-            self._now[match[1]] = text
-        return True
 
     def _cost(self, line: bytes, number: int) -> int:
         """Return the bytes on *line*, ``ADDRESS LINE NUMBER``, and note which line of the program it is of."""
         words = line.split()
-        places = [_PLACE.fullmatch(word) for word in words[:2]]
-        if len(words) != 3 or None in places or not _COST.fullmatch(words[2]):
+        is_whole = len(words) == 3 and POSITION.fullmatch(words[0]) and _COST.fullmatch(words[2])
+        if not is_whole or not self._place.take_line(words[1]):
             raise bad_line(self._source, number, line, "'ADDRESS LINE BYTES'")
-        place = places[1]
-        if place is not None and place[2]:
-            at = int(place[2], 0 if place[2].startswith(b"0x") else 10)
-            self._line = {b"+": self._line + at, b"-": max(self._line - at, 0)}.get(place[1], at)
         return check_count(int(words[2]) * self._unit, self._source, number)
-
-    def _frame(self) -> Frame:
-        function, file, place = (
-            None if text in _UNKNOWN else text for text in map(self._now.get, (b"fn", b"fl", b"ob"))
-        )
-        return Frame(function, file, self._line or None if file else None, place)
 
 
 # The output of `google-pprof --raw`: names, then stacks as 64-bit words, numbers without a unit.

@@ -47,9 +47,52 @@ _EVENTS = {
     "SB": (SUPPRESSED, "SBk"),
 }
 _LEAKS = ("D", "P", "I", "DI", "R", "S")
-_NAME = re.compile(rb"(cfi|cfl|cfn|fl|fn|fi|fe|ob|cob)=(?:\((\d{1,9})\) ?)?(.*)")
-_COST = re.compile(rb"(\+|-|\*)?(0x[0-9a-f]+|[0-9]*)((?: +[0-9]{1,25})*) *")
-_UNKNOWN = ("???", "UnknownFn???", "UnknownFile???", "")
+_NAME = re.compile(rb"(c?)(fl|fn|fi|fe|ob)=(?:\((\d{1,9})\) ?)?(.*)")
+POSITION = re.compile(rb"([+-]?)(0x[0-9a-f]{1,16}|[0-9]{1,18})|\*")
+_COST = re.compile(rb"[0-9]{1,25}")
+# Of valgrind's writer, then of pprof's.
+_UNKNOWN = ("???", "UnknownFn???", "UnknownFile???", "", "?", "??", "<unknown>")
+
+
+class NamedPlace:
+    """The place that the next costs are of: names that the format gives once in full and then by number, and a line."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+        self._known: dict[tuple[bytes, int], str] = {}
+        self._names = {b"ob": "", b"fl": "", b"fn": ""}
+        self._line = 0
+
+    def take_name(self, line: bytes, number: int) -> bool:
+        """Take what *line* names; return whether it names anything."""
+        match = _NAME.fullmatch(line)
+        if match is None:
+            return False
+        kind = b"fl" if match[2] in (b"fi", b"fe") else match[2]
+        text = match[4].decode("utf-8", "surrogateescape")
+        if match[3] is not None:
+            key = kind, int(match[3])
+            if not text and key not in self._known:
+                raise bad_line(self._source, number, line, "a name that was given before")
+            text = self._known.setdefault(key, text)
+        if not match[1]:  # what is called stands where it is itself
+            self._names[kind] = text
+        return True
+
+    def take_line(self, position: bytes) -> bool:
+        """Go to the line at *position*, which may count from the last one on; return whether it is one."""
+        match = POSITION.fullmatch(position)
+        if match is not None and match[2]:
+            at = int(match[2], 16 if match[2].startswith(b"0x") else 10)
+            self._line = {b"+": self._line + at, b"-": max(self._line - at, 0)}.get(match[1], at)
+        return match is not None
+
+    def frame(self) -> Frame:
+        """Return it."""
+        function, file, place = (
+            None if self._names[kind] in _UNKNOWN else self._names[kind] for kind in (b"fn", b"fl", b"ob")
+        )
+        return Frame(function, file, self._line or None if file else None, place)
 
 
 class _CostColumn(NamedTuple):
@@ -160,9 +203,7 @@ class _CallgrindReader:
         self.lines = lines
         self.source = source
         self.text = _CallgrindText()
-        self._names: tuple[dict[int, str], dict[int, str], dict[int, str]] = ({}, {}, {})
-        self._file = self._function = ""
-        self._line = 0
+        self._place = NamedPlace(source)
         self._chain: list[int] = []
         self._in_call = False
 
@@ -176,7 +217,7 @@ class _CallgrindReader:
                 break
             if line[:1].isdigit() or line[:1] in (b"+", b"-", b"*"):
                 self._cost(line, at + 1)
-            elif not self._name(line, at + 1):
+            elif not self._place.take_name(line, at + 1):
                 self._header(line, at + 1)
         if not self.text.events:
             raise InputError(f"{printable(self.source)} was truncated in its header", slug=TRUNCATED)
@@ -201,47 +242,23 @@ class _CallgrindReader:
             # valgrind 3.19 writes this of a program without allocations.
             self.text.totals = self._costs(b"" if rest.strip() == b"(null)" else rest, number)
 
-    def _name(self, line: bytes, number: int) -> bool:
-        match = _NAME.fullmatch(line)
-        if match is None:
-            return False
-        key = match[1]
-        names = self._names[0 if key in (b"fn", b"cfn") else 2 if key in (b"ob", b"cob") else 1]
-        text = match[3].decode("utf-8", "surrogateescape")
-        if match[2] is not None:
-            index = int(match[2])
-            if text:
-                names[index] = text
-            elif index not in names:
-                raise bad_line(self.source, number, line, "a name that was given before")
-            text = names[index]
-        if key in (b"fl", b"fi", b"fe"):
-            self._file = text
-        elif key == b"fn":
-            self._function = text
-        return True
-
     def _cost(self, line: bytes, number: int) -> None:
-        match = _COST.fullmatch(line)
-        if match is None:
-            raise bad_line(self.source, number, line, "'LINE COSTS'")
         if self._in_call:  # what the called function costs: it comes again where that function is
             self._in_call = False
             return
-        position = int(match[2], 16 if match[2].startswith(b"0x") else 10) if match[2] else 0
-        relative = {b"+": self._line + position, b"-": self._line - position, b"*": self._line}
-        self._line = relative.get(match[1], position) if match[1] else position
+        position, _, costs = line.partition(b" ")
+        if not self._place.take_line(position):
+            raise bad_line(self.source, number, line, "'LINE COSTS'")
         self._chain.append(self._frame())
         if len(self._chain) > DEEPEST:
             raise InputError(f"{printable(self.source)}:{number}: a stack without end", slug="stack-too-deep")
-        if match[3].strip():
-            costs = self._costs(match[3], number)
-            self.text.stacks.append((tuple(reversed(self._chain)), costs))
+        if costs.strip():
+            self.text.stacks.append((tuple(reversed(self._chain)), self._costs(costs, number)))
             self._chain.clear()
 
     def _costs(self, text: bytes, number: int) -> list[int]:
         words = text.split()
-        if not all(word.isdigit() for word in words):
+        if not all(map(_COST.fullmatch, words)):
             raise bad_line(self.source, number, text, "whole numbers")
         costs = [check_count(int(word), self.source, number) for word in words]
         if len(costs) > len(self.text.events):
@@ -249,9 +266,7 @@ class _CallgrindReader:
         return costs + [0] * (len(self.text.events) - len(costs))
 
     def _frame(self) -> int:
-        function = None if self._function in _UNKNOWN else self._function
-        file = None if self._file in _UNKNOWN else self._file
-        frame = Frame(function, file, self._line or None if file else None)
+        frame = self._place.frame()
         return self.text.frames.setdefault(frame, len(self.text.frames))
 
 

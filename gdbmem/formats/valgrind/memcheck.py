@@ -66,7 +66,7 @@ _END = "HEAP SUMMARY:"  # once a process
 _COMMAND = re.compile(r"Command: (.*)")
 _NO_BLOCK = re.compile(r"All heap blocks were freed -- no leaks are possible\.?")
 # valgrind's own malloc stands at the top of each stack; the execution trees leave it out.
-_OWN = re.compile(r"(?:.*/)?vgpreload_[\w.-]+|.*/vg_replace_malloc\.c")
+_OWN = re.compile(r"(?:.*/)?(?:vgpreload_[\w.-]+|vg_replace_malloc\.c)")
 
 
 def read_memcheck_log(data: Data, source: str, metric: Optional[str]) -> StackProfile:
@@ -480,7 +480,6 @@ def _damaged(source: str, reason: str) -> InputError:
 
 
 _SIZE = r"([0-9][0-9,]{0,25})"
-_XML_PREFIX = re.compile(r"(?:==|--)[0-9]+(?:==|--) ?")
 _BLOCK = re.compile(rf"( *)(0x[0-9A-Fa-f]+)\[{_SIZE}\](?: indirect loss record {_SIZE})?.*")
 _POINTER = re.compile(
     rf"\*(0x[0-9a-fA-F]+) (?:points at 0x|interior points at {_SIZE} bytes inside 0x)[0-9a-fA-F]+"
@@ -492,8 +491,6 @@ _PLACE = re.compile(r" *(?:Address|Location) (0x[0-9a-fA-F]+) (.*)")
 _IN_BLOCK = re.compile(
     rf"is {_SIZE} bytes inside (?:a|an unallocated|a recently re-allocated) block of size {_SIZE} (\S+)"
 )
-_XML_FRAME = re.compile(r" +(?:at|by) (0x[0-9A-F]+: .*)")
-_ALLOCATORS = re.compile(r"vgpreload_[\w.-]+$|vg_replace_malloc\.c$")
 
 
 class AddressOwner(NamedTuple):
@@ -566,21 +563,21 @@ def _place(lines: Sequence[str]) -> Optional[AddressOwner]:
 def _frames(lines: Sequence[str]) -> list[Frame]:
     frames: list[Frame] = []
     for line in lines:
-        match = _XML_FRAME.fullmatch(line)
+        match = _FRAME.fullmatch(line)
         if match is None:
             break
         try:
             frame = read_node_text(match[1].encode("utf-8", "surrogateescape")).frame
         except UnknownTextError:
             break
-        if frame is not None and (frames or not _ALLOCATORS.search(frame.object or frame.file or "")):
+        if frame is not None and (frames or not _is_own(frame)):
             frames.append(frame)
     return frames
 
 
 def _lines(said: str) -> Iterator[str]:
     for line in said.splitlines():
-        prefix = _XML_PREFIX.match(line)
+        prefix = _PREFIX.match(line)
         yield line[prefix.end() :] if prefix else line
 
 

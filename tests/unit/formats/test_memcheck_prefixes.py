@@ -44,3 +44,11 @@ def test_containers_whose_processes_have_the_same_number_are_not_taken_for_one(t
     file.write_text("".join(f"server-{number}  | {line}\n" for number in (1, 2) for line in lines))
     messages = [one.message for one in open_profile(file).notices if one.slug == "bytes-missing"]
     assert any("several processes with the number 1" in one for one in messages), messages
+
+
+def test_valgrinds_own_malloc_heads_no_path_with_its_source_or_without(tmp_path: Path) -> None:
+    file = tmp_path / "x.log"
+    file.write_text(re.sub(r"\(in \S*vgpreload_memcheck\S*\)", "(vg_replace_malloc.c:446)", LOG))
+    assert "vg_replace_malloc.c" in file.read_text()
+    plain, found = (open_profile(path) for path in (CAPTURES / "lost.log", file))
+    assert tree(found).frames == tree(plain).frames  # type: ignore[arg-type]
