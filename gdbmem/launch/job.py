@@ -73,8 +73,12 @@ class Launch:
         *,
         plan: Optional[RecipePlan],
         began: float,
+        output: Optional[native.Output],
     ):
-        """*hear* gets gdb's notifications; *plan* is the recipe for an unattended gdb; *began*: seconds since 1970."""
+        """*hear* gets gdb's notifications; *plan* is the recipe for an unattended gdb; *began*: seconds since 1970.
+
+        *output*: where the output of a program goes that such a gdb starts.
+        """
         self.job = job
         self.run = run
         self.runtime = runtime
@@ -82,9 +86,8 @@ class Launch:
         self._valgrind = found
         self._streams = _open_streams(job, run)
         self._plan = plan
-        quiet = plan is not None
         self._native = (
-            native.native_plan(job, run, runtime, began=began, quiet=quiet) if job.is_native else None
+            native.native_plan(job, run, runtime, began=began, output=output) if job.is_native else None
         )
         self.supervisor = Supervisor(runtime, sentinel, self._start_valgrind, hear, self._answer)
         self._terminal = self.supervisor.terminal = OwnTerminal() if job.own_terminal else None
@@ -155,11 +158,17 @@ class Launch:
 
 @contextlib.contextmanager
 def open_launch(
-    job: Job, *, hear: Callable[[Message], None], plan: Optional[RecipePlan], command: Sequence[str]
+    job: Job,
+    *,
+    hear: Callable[[Message], None],
+    plan: Optional[RecipePlan],
+    command: Sequence[str],
+    output: Optional[native.Output] = None,
 ) -> Iterator[Launch]:
     """Yield a Launch with its run folder created; at the end all processes are ended and recorded.
 
-    *hear* gets gdb's notifications; *plan* is the recipe for an unattended gdb.
+    *hear* gets gdb's notifications; *plan* is the recipe for an unattended gdb, and *output* is where the output of a
+    program goes that such a gdb starts.
     """
     found = None
     refuse_little_room()
@@ -180,7 +189,7 @@ def open_launch(
     try:
         _write_order(run, job, command)
         with Sentinel() as sentinel, runtime_folder(run.folder, tell=sentinel.remove) as runtime:
-            launch = Launch(job, found, run, runtime, sentinel, hear, plan=plan, began=began)
+            launch = Launch(job, found, run, runtime, sentinel, hear, plan=plan, began=began, output=output)
             with launch.supervisor:
                 yield launch
     finally:

@@ -10,7 +10,7 @@ import shlex
 import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from gdbmem.engines import faults, heaptrack
 from gdbmem.engines.engine import EngineTable, NativeOptions, native_engine
@@ -75,12 +75,12 @@ def prefix(run: str) -> str:
     return f"{run}/snapshots/{PREFIX}"
 
 
-def native_plan(job: Job, run: Run, runtime: Path, *, began: float, quiet: bool) -> NativePlan:
+def native_plan(job: Job, run: Run, runtime: Path, *, began: float, output: Optional[Output]) -> NativePlan:
     """Return the plan for gdb to start the program of *job* itself.
 
     Its snapshots and the engine's own count time from *began*, seconds since 1970.
-    Paths that gdb puts into a shell's words are links in *runtime* with plain names. *quiet*: gdb is unattended, so
-    the program's output has to be redirected.
+    Paths that gdb puts into a shell's words are links in *runtime* with plain names. *output*: where the program's
+    output goes if gdb is unattended, whose own output is a log.
     """
     library = find_library(native_engine(job.engine).TABLE)
     link = str(runtime / "run")
@@ -102,31 +102,70 @@ def native_plan(job: Job, run: Run, runtime: Path, *, began: float, quiet: bool)
         prefix=prefix(link),
         library=library,
         folder=str(runtime / "cwd") if job.folder is not None else None,
-        streams=_streams(job, run, runtime, quiet=quiet),
+        streams=_streams(job, run, runtime, output),
         period=job.options.period or 0,
     )
 
 
-def _streams(job: Job, run: Run, runtime: Path, *, quiet: bool) -> str:
+class Output(NamedTuple):
+    """A shell's words for the program's output, for its errors, and for what is to be closed then."""
+
+    output: str
+    errors: str
+    closed: str = ""
+
+
+def _streams(job: Job, run: Run, runtime: Path, output: Optional[Output]) -> str:
     """Return the redirections of the program's streams, in a shell's words."""
     found = []
     if job.stdin is not None:
         (runtime / "stdin").symlink_to(Path(job.stdin).absolute())
         found.append(f"<{runtime}/stdin")
-    target: Optional[str] = f"/proc/{os.getpid()}/fd/1" if quiet else None
     if job.stdout is not None:
         target = str(run.folder / "stdout" if job.stdout == "" else Path(job.stdout).absolute())
-    if target is not None:
         (runtime / "stdout").symlink_to(target)
         found.append(f">>{runtime}/stdout")
-    if quiet:
-        found.append(f"2>>/proc/{os.getpid()}/fd/2")
+    elif output is not None:
+        found.append(output.output)
+    if output is not None:
+        found += [output.errors, output.closed]
     return " ".join(found)
 
 
+_DIGITS = range(3, 10)  # the descriptors that every shell can redirect to
+
+
 @contextlib.contextmanager
-def shared_with_program() -> Iterator[None]:
-    """Append to the standard streams that are files: a native program opens the same files anew and appends to them.
+def lent_output() -> Iterator[Output]:
+    """Lend our output streams to a program that gdb starts meanwhile; yield how its shell takes them.
+
+    It inherits them by way of gdb: a socket or another user's file could not be opened anew. If the descriptors that
+    a shell can name are all open, it opens our streams anew nevertheless.
+    """
+    free = [number for number in _DIGITS if not _is_open(number)]
+    if len(free) < 2:
+        with _appending():
+            yield Output(f">>/proc/{os.getpid()}/fd/1", f"2>>/proc/{os.getpid()}/fd/2")
+        return
+    output, errors = os.dup2(1, free[0]), os.dup2(2, free[1])
+    try:
+        yield Output(f">&{output}", f"2>&{errors}", f"{output}>&- {errors}>&-")
+    finally:
+        os.close(output)
+        os.close(errors)
+
+
+def _is_open(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def _appending() -> Iterator[None]:
+    """Append to the standard streams that are files, as the program does that opens them anew.
 
     Else each would write at its own position, over what the other has written.
     """

@@ -18,7 +18,7 @@ from gdbmem.json_values import as_json
 from gdbmem.launch import messages
 from gdbmem.launch.child import Child
 from gdbmem.launch.job import Job, Launch, gdb_environment, gdb_program, open_launch, problems
-from gdbmem.launch.native import shared_with_program
+from gdbmem.launch.native import lent_output
 from gdbmem.recipes.recipe import Point, Recipe
 from gdbmem.runs.run import Run
 from gdbmem.runs.unseen import RunEnd, end_facts
@@ -100,8 +100,8 @@ def play_recipe(recipe: Recipe, job: Job, *, progress: Progress, command: Sequen
     try:
         plan = messages.RecipePlan(recipe.to_plan())
         with (
-            shared_with_program() if job.is_native else contextlib.nullcontext(),
-            open_launch(job, hear=player.hear, plan=plan, command=command) as launch,
+            lent_output() if job.is_native else contextlib.nullcontext() as output,
+            open_launch(job, hear=player.hear, plan=plan, command=command, output=output) as launch,
         ):
             outcome = player.outcome = Outcome(launch.run, points, job.notices(), meant=recipe.ends)
             _play(launch, recipe.timeout_seconds, outcome)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -61,3 +62,32 @@ def test_a_program_gets_the_descriptors_that_it_would_have_alone(
     # valgrind's own stand above the limit that it gives the program, but for that of its log.
     log = {3} if words == MASSIF else set()
     assert {number for number in found if number < 1000} - log == alone - log
+
+
+@pytest.mark.needs("gdb")
+@pytest.mark.parametrize("taken", [[], range(3, 10)], ids=["", "no-descriptor-is-free"])
+def test_the_output_of_a_program_that_gdb_starts_comes_where_no_file_can_be_opened_anew(
+    tmp_path: Path, taken: Sequence[int]
+) -> None:
+    """As under systemd, or by ssh without a terminal: the streams are sockets."""
+    (tmp_path / "recipe.yaml").write_text(
+        f"program: /bin/sh\nargs: [-c, '{LISTS}; echo x >&2']\n"
+        "engine: none\npoints: [{at: _exit, do: [ledger]}]\n"
+    )
+    words = [str(GDBMEM), "launch", "--quiet", "--recipe", "recipe.yaml"]
+    (ours, output), (mine, errors) = socket.socketpair(), socket.socketpair()
+    with ours, output, mine, errors:
+        if taken:  # then the program has to open what it gets
+            opens = " ".join(f"{number}</dev/null" for number in taken)
+            words = ["/bin/sh", "-c", f'exec "$@" {opens} >out 2>err', "-", *words]
+        done = subprocess.run(
+            words, cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=output.fileno(), stderr=errors.fileno(),
+            timeout=100, check=False,
+        )  # fmt: skip
+        output.close()
+        errors.close()
+        printed = (tmp_path / "out").read_text() if taken else ours.makefile().read()
+        complaints = (tmp_path / "err").read_text() if taken else mine.makefile().read()
+    assert done.returncode == 0, complaints
+    assert {int(line) for line in printed.split()} == {0, 1, 2, *taken}
+    assert complaints.startswith("x\n")

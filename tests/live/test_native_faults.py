@@ -325,4 +325,6 @@ def test_snapshots_after_the_main_threads_end_have_names_and_are_judged(
     )
     played = Played(tmp_path, recipe)
     assert played.status == 0, played.messages
-    assert "grew most at main_thread_ends.c:" in played.messages, played.messages
+    # The kernel takes the stacks of some of the faults only: of so few, perhaps of none that the program's code makes.
+    where = r"(main_thread_ends\.c|memset\S*):\d+ \(" if engine == "faults" else r"main_thread_ends\.c:\d+ \("
+    assert re.search(f"grew most at {where}", played.messages), played.messages
