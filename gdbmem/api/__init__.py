@@ -35,6 +35,7 @@ if TYPE_CHECKING:
         rank,
         read_snapshot,
         read_snapshots,
+        read_stretch,
     )
     from gdbmem.api.ranks import read_ranks
     from gdbmem.api.recipes import ExpectationVerdict, Recipe, RecipeResult, load_recipe, run_recipe
@@ -67,6 +68,7 @@ _HOMES = {
     "api.ledgers": ("explain", "explain_container", "explain_core", "explain_workers", "read_ledger"),
     "api.profiles": (
         "Loaded", "ReadOptions", "diff", "export", "open_profile", "rank", "read_snapshot", "read_snapshots",
+        "read_stretch",
     ),
     "api.ranks": ("read_ranks",),
     "api.recipes": ("ExpectationVerdict", "Recipe", "RecipeResult", "load_recipe", "run_recipe"),
@@ -144,6 +146,7 @@ __all__ = [
     "read_ranks",
     "read_snapshot",
     "read_snapshots",
+    "read_stretch",
     "run_recipe",
     "summarize",
     "whole_heap",

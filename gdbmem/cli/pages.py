@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Optional, Union
 
 from gdbmem.api.profiles import (
+    FORMATS,
     ReadOptions,
     Run,
     SnapshotRecord,
@@ -25,6 +26,7 @@ from gdbmem.api.profiles import (
     load_trees,
     open_profile,
     outline,
+    rank,
     read_record,
     read_snapshots,
     recipe_diffs,
@@ -54,6 +56,7 @@ from gdbmem.page.page import (
     printable_rows,
     render,
     sizes_section,
+    threads_section,
 )
 from gdbmem.page.pictures import COUNT
 from gdbmem.page.pools_page import CORE, kind_of_file
@@ -142,6 +145,7 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
     if isinstance(profile, StackProfile) and selector is None:
         known = profile.sizes()
         sizes += [sizes_section(known, profile.metric)] if known else []
+        sizes += _threads(profile, path, options)
     said, totals = profile.notices, getattr(profile, "faults", None)
     if selector is not None or profile.peak_tree_index is not None:
         loaded = load_from_profile(profile, selector or "peak")
@@ -164,6 +168,16 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
         page.sections.append(account_section(totals))
     _add_notices(page, said)
     return page
+
+
+def _threads(profile: Profile, path: Path, options: ReadOptions) -> list[Section]:
+    """Return the section of the threads that allocated, if the file at *path* records several."""
+    found = FORMATS.get(profile.source_format)
+    if found is None or not found.has_threads:
+        return []
+    by_thread = load_from_profile(open_profile(path, options._replace(by_thread=True)), None)
+    ranking = rank(by_thread.snapshot, Query(by="thread"))
+    return [threads_section(ranking)] if len(ranking.rows) > 1 else []
 
 
 def _explored_file(profile: Profile, like: Diff, query: Query) -> Optional[Explored]:

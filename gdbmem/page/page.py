@@ -455,6 +455,21 @@ def sizes_section(sizes: Sequence[SizeClass], metric: str) -> Section:
     )
 
 
+def threads_section(ranking: Ranking) -> Section:
+    """Return the section of the threads that allocated, *ranking*'s rows."""
+    rows = [
+        (printable(row.site.function or "") if row.site else "unknown", row.amount) for row in ranking.rows
+    ]
+    return Section(
+        "Threads",
+        header=("thread that allocated", "bytes", "blocks"),
+        table=[
+            (name, known_size(one.delta_bytes), "" if one.delta_blocks is None else f"{one.delta_blocks:,}")
+            for name, one in [*rows, ("total", ranking.total)]
+        ],
+    )
+
+
 def source_notices(sources: Optional[SourceLines]) -> list[Notice]:
     """Return the notices on whether a page contains lines of *sources* (None: none), and on withheld files."""
     if sources is None:

@@ -267,6 +267,17 @@ def test_threads_have_rows_and_their_names_do_nothing_to_the_terminal(
     assert "(thread 2)" in text and "\x1b" not in text and "1.0 KiB" not in text
 
 
+def test_the_page_lists_threads_where_there_are_several(
+    memray: str, recording: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "page.html"
+    assert main(["report", memray, "-o", str(page)]) == 0
+    text = page.read_text()
+    assert "thread that allocated" in text and "(thread 2)" in text and "\x1b" not in text
+    assert main(["report", recording, "-o", str(page), "--force"]) == 0
+    assert "thread that allocated" not in page.read_text()
+
+
 def test_a_memray_that_reads_no_times_is_named(
     memray: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
