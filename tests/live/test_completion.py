@@ -63,7 +63,10 @@ def test_tab_completes(shell: pexpect.spawn[str]) -> None:
         shell.sendcontrol("u")  # Ctrl-C would also discard what is typed next
 
 
-def test_words_before_a_program_are_completed_and_its_own_are_not() -> None:
+def test_words_before_a_program_are_completed_and_its_own_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # a file of such a name, as dist, is completed
     assert candidates(["gdbmem", "expl"]) == ["explain"]
     assert "--engine" in candidates(["gdbmem", "launch", "--"])
     assert candidates(["gdbmem", "launch", "--", "program", "--e"]) == []
