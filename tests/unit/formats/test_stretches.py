@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import random
 import sys
 import types
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ import pytest
 
 from gdbmem.api.profiles import ReadOptions, read_shown
 from gdbmem.cli.main import main
+from gdbmem.formats.heap_profilers import heaptrack
+from gdbmem.model.calltree import Stretch
 from gdbmem.model.diff import Diff
 from gdbmem.runs.run import Run
 from tests.unit.massif_texts import massif, path
@@ -354,3 +357,61 @@ def test_a_stretch_of_a_cut_recording_passes_no_gate(
     Path(recording).write_text(HEAPTRACK.replace("# strings: 3\n", ""))
     assert main(["diff", recording, "--from", "10ms", "--fail-on", "1MiB"]) == 125
     assert "its end was cut off" in capsys.readouterr().err
+
+
+# Three functions, which allocate 16, 17 and 18 bytes.
+HEAD = "v 10400 3|X a|s 3 app|s 2 f0|s 2 f1|s 2 f2|i 1 1 2|i 2 1 3|i 3 1 4|t 1 0|t 2 0|t 3 0|a 10 1|a 11 2|a 12 3"
+
+
+def random_events(chance: random.Random) -> list[str]:
+    """Return the events of a recording of HEAD, with times."""
+    live, time, body = [0, 0, 0], 0, []
+    for _ in range(chance.randrange(5, 120)):
+        n = chance.randrange(4)
+        if n == 3:
+            time += chance.randrange(30)
+            body.append(f"c {time:x}")
+        elif live[n] and chance.random() < 0.5:
+            live[n] -= 1
+            body.append(f"- {n:x}")
+        else:
+            live[n] += 1
+            body.append(f"+ {n:x}")
+    return body
+
+
+@pytest.mark.parametrize("numpy_from", [1, 1 << 30])
+@pytest.mark.parametrize("seed", range(20))
+def test_random_stretches_are_what_a_loop_over_the_lines_counts(
+    seed: int, numpy_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chance = random.Random(seed)
+    body = random_events(chance)
+    monkeypatch.setattr(heaptrack, "NUMPY_FROM_BYTES", numpy_from)
+    monkeypatch.setattr(heaptrack, "_PIECE_BYTES", chance.choice([40, 200, 1 << 17]))
+    data = "\n".join([*HEAD.split("|"), *body, "# strings: 3", ""]).encode()
+    times = [int(line[2:], 16) for line in body if line[:1] == "c"]
+    for _ in range(8):
+        begin, end = (
+            chance.randrange(0, max(times, default=0) + 2),
+            chance.randrange(1, max(times, default=0) + 9),
+        )
+        places = [
+            next(
+                (at for at, line in enumerate(body) if line[:1] == "c" and int(line[2:], 16) >= moment),
+                len(body),
+            )
+            if moment
+            else 0
+            for moment in (begin, end)
+        ]
+        if begin >= end or begin > max(times, default=0) or places[0] >= places[1]:
+            continue
+        stretch = Stretch.read(f"{begin}ms", f"{end}ms")
+        found = heaptrack.read_heaptrack(data, "x", "allocated", stretch=stretch)
+        inside = body[places[0] : places[1]]
+        assert found.total_bytes == sum((16 + int(line[2:], 16)) for line in inside if line[:1] == "+")
+        change = heaptrack.read_heaptrack(data, "x", "in-use", stretch=stretch)
+        assert change.earlier is not None
+        net = sum((16 + int(line[2:], 16)) * {"+": 1, "-": -1}.get(line[:1], 0) for line in inside)
+        assert change.total_bytes - change.earlier.total_bytes == net
