@@ -28,6 +28,15 @@ def import_numpy() -> Any:
     return numpy
 
 
+def has_numpy() -> bool:
+    """Return whether numpy can be imported, which it is."""
+    try:
+        import_numpy()
+    except ImportError:
+        return False
+    return True
+
+
 def _keep_freed_memory() -> None:
     """Have glibc's malloc keep the memory of columns for the next ones: the kernel clears each page that is new.
 

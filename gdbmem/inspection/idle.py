@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Optional
 
-from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.blocks import HEADER, ChunkTable, chunk_tables, is_tree_node, sort_blocks
 from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.tallies import HeapTally
 from gdbmem.allocators.glibc.trails import UNIT
 from gdbmem.allocators.glibc.vectors import find_vectors
+from gdbmem.arrays import has_numpy
 from gdbmem.inspection.block_answers import constant_files, namer
 from gdbmem.inspection.ledger_parts import variable_areas
 from gdbmem.inspection.live_process import explain_process
@@ -101,7 +101,7 @@ class _Sorter:
 
 def live_sizes(table: ChunkTable, *, pure: bool = False) -> dict[int, BlockSum]:
     """Return the live blocks of *table* by their usable size."""
-    units = _plain_units(table) if pure or not lockstep.available() else _quick_units(table)
+    units = _plain_units(table) if pure or not has_numpy() else _quick_units(table)
     return {UNIT * size - 8: BlockSum(count, count * (UNIT * size - 8)) for size, count in units}
 
 

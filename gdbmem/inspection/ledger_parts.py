@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Optional
 
-from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.blocks import chunk_tables
 from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.layout import LibcFacts, MallocLayout, parse_ptype
 from gdbmem.allocators.glibc.vectors import Area, find_columns, find_vectors
 from gdbmem.allocators.others import linked_in
+from gdbmem.arrays import has_numpy
 from gdbmem.errors import GdbmemError, Notice, TargetError
 from gdbmem.files import NEUTRAL_FOLDER, cache_folder, read_cached, write_cached
 from gdbmem.json_values import as_json, from_json
@@ -91,7 +91,7 @@ def add_unused_in_vectors(reading: ProcessImage, memory: Memory, *, most_bytes: 
     heap = reading.heap
     if heap is None or not heap.is_used or UNUSED_IN_VECTORS in reading.beside:
         return
-    pure = not lockstep.available()
+    pure = not has_numpy()
     areas = variable_areas(reading)
     size = heap_bytes(heap) + sum(end - start for _, start, end in areas)
     if size > (_PLAIN if pure else most_bytes):

@@ -15,6 +15,7 @@ from gdbmem.allocators.glibc.layout import LibcFacts
 from gdbmem.allocators.glibc.stacks import ThreadStack, find_stacks
 from gdbmem.allocators.malloc_heap import MallocHeap, SearchedMemory
 from gdbmem.allocators.others import GOOGLE_TCMALLOC, recognise
+from gdbmem.arrays import has_numpy
 from gdbmem.errors import Notice
 from gdbmem.inspection import ledger_parts
 from gdbmem.ledger.division import areas_to_scan
@@ -39,9 +40,7 @@ _Reader = Callable[[SearchedMemory, Image], Optional[MallocHeap]]
 
 def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
     """Return the heaps of the process of *reading* that could be read; none without numpy."""
-    try:
-        import numpy  # noqa: F401  (slow to import; gdb's own Python may lack it)
-    except ImportError:
+    if not has_numpy():
         return []
     left = unexplained_bytes(reading)
     # Where a library replaces malloc, there is a heap to find. Most of a small heap of musl is in gaps of files' data.

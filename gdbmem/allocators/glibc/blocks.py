@@ -17,6 +17,7 @@ from gdbmem.allocators.gather import gather_words
 from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.tallies import FREE, PAGE, STATES, Cached, HeapTally
 from gdbmem.allocators.glibc.trails import UNIT
+from gdbmem.arrays import has_numpy
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.heap_blocks import LIST, TREE, UNKNOWN, VECTOR
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
@@ -75,7 +76,7 @@ def chunk_tables(memory: Memory, heap: HeapReading, *, pure: bool = False) -> li
 
 def chunk_table(memory: Memory, start: int, end: int, cached: Cached, *, pure: bool) -> ChunkTable:
     """Return the chunks between *start* and *end*, which are starts of chunks; *cached* ones are not live."""
-    if pure or not lockstep.available():
+    if pure or not has_numpy():
         return _plain_chunks(memory, start, end, cached)
     return _quick_chunks(memory, start, end, cached)
 
@@ -161,7 +162,7 @@ def sort_blocks(
     sums = TypeSums()
     known = sorted(vectors)
     for table, tally in tables:
-        if pure or not lockstep.available():
+        if pure or not has_numpy():
             _plain(memory, table, tally, frozenset(known), files, sums)
         else:
             _quick(memory, table, tally, known, files, sums)

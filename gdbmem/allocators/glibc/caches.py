@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.arenas import ArenaState, writable_areas
 from gdbmem.allocators.glibc.bins import BINS, bins_at, follow_bins
 from gdbmem.allocators.glibc.fast_lists import read_fast_lists
@@ -23,6 +22,7 @@ from gdbmem.allocators.glibc.layout import (
     ThreadVariables,
 )
 from gdbmem.allocators.glibc.tallies import FASTBIN, Cached, link_difference
+from gdbmem.arrays import has_numpy
 from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable, ThreadPointers, WindowedMemory, word_at, words_at
 
@@ -382,7 +382,7 @@ def _all_fast(
     for arena in arenas:
         quick = None
         try:
-            few.update(_fast_of(windows, arena, protected, result, _LONG if lockstep.available() else None))
+            few.update(_fast_of(windows, arena, protected, result, _LONG if has_numpy() else None))
             continue
         except _LongError:
             windows.windows.clear()  # of a list in random order they are most of the heap

@@ -56,6 +56,7 @@ from gdbmem.allocators.glibc.tallies import (
     trim_range,
     why_stopped,
 )
+from gdbmem.arrays import has_numpy
 from gdbmem.errors import Notice
 from gdbmem.linux.memory.maps import PAGE as KERNEL_PAGE
 from gdbmem.linux.memory.maps import Mapping, Ranges
@@ -222,7 +223,7 @@ class HeapReading:
 
 def choose_walker() -> Walker:
     """Return the fast walker if numpy is available, else the one in plain Python."""
-    return lockstep.walk if lockstep.available() else walk
+    return lockstep.walk if has_numpy() else walk
 
 
 def read_heap(

@@ -29,7 +29,6 @@ from gdbmem.allocators.glibc.tallies import (
     why_stopped,
 )
 from gdbmem.allocators.glibc.trails import UNIT, HeapChunks
-from gdbmem.arrays import import_numpy
 from gdbmem.model.memory import Memory, word_at
 
 if TYPE_CHECKING:
@@ -561,12 +560,3 @@ class _Chain:
         bad = (sizes < 2) | (flags & 8 != 0) | (self.follows[at] > limit)
         first = int(bad.argmax())
         return at[:first], sizes[:first], flags[:first], int(at[first])
-
-
-def available() -> bool:
-    """Return whether numpy is available."""
-    try:
-        import_numpy()
-    except ImportError:
-        return False
-    return True

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, NamedTuple, Protocol
 
-from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.blocks import HEADER, ChunkTable
 from gdbmem.allocators.glibc.trails import UNIT
+from gdbmem.arrays import has_numpy
 from gdbmem.model.heap_blocks import DATA, HEAP, STACK, FoundVector
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 
@@ -47,7 +47,7 @@ def find_vectors(
 
     If several point to one block, the first counts: in the heap, then in *areas* in their order.
     """
-    if not pure and lockstep.available():
+    if not pure and has_numpy():
         return find_columns(memory, tables, mmapped, areas).vectors()
     blocks = _Blocks(tables, mmapped)
     found: dict[int, FoundVector] = {}
@@ -315,7 +315,7 @@ def find_pointers(
     pure: bool,
 ) -> Iterator[FoundPointer]:
     """Yield the words in *areas* and in live blocks that point into *target*, except words in *target* itself."""
-    quick = not pure and lockstep.available()
+    quick = not pure and has_numpy()
     low, high = target
     for place, start, end in areas:
         for address, value in scan_pointers(memory, start, end, low, high, quick=quick):

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import has_numpy, import_numpy
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import Data, JsonObject
 from gdbmem.formats.json_profiles import read_json_profile
@@ -113,7 +113,7 @@ def _sums(
     found: dict[tuple[int, int], tuple[int, int]] = {}
     count = 0
     rest: Any = array("q")
-    grouped = _grouped_quickly if end - start > _QUICKLY_FROM_BYTES and _has_numpy() else _grouped
+    grouped = _grouped_quickly if end - start > _QUICKLY_FROM_BYTES and has_numpy() else _grouped
     for part in _parts(data, start, end):
         if part.translate(None, b"0123456789, \r\n\t"):
             raise _damaged(source, "a list of numbers")
@@ -147,14 +147,6 @@ def _parts(data: Data, start: int, end: int) -> Iterator[bytes]:
             stop = end if stop < 0 else stop
         yield bytes(data[start:stop])
         start = stop + 1
-
-
-def _has_numpy() -> bool:
-    try:
-        import_numpy()
-    except ImportError:  # gdb's Python
-        return False
-    return True
 
 
 def _numbers(part: bytes, rest: Any, *, is_quick: bool) -> Any:
