@@ -18,8 +18,8 @@ from gdbmem.containers.containers import growth, print_container_growth
 from gdbmem.engines.engine import options_of, table
 from gdbmem.errors import ExitStatus, Notice
 from gdbmem.gates.reports import Gate, GrownLine, Judged, Place, ci_files, ci_reports, grown_lines
-from gdbmem.heap.growth_text import growth_document
-from gdbmem.heap.growth_text import print_growth as print_heap_growth
+from gdbmem.heap.text import growth_document
+from gdbmem.heap.text import print_growth as print_heap_growth
 from gdbmem.launch.interactive import shown
 from gdbmem.launch.playing import Outcome, play_recipe
 from gdbmem.launch.program import execute, find_program

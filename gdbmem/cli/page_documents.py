@@ -15,8 +15,7 @@ from gdbmem.api.series import Recording, compare_recordings, picture_of, recorde
 from gdbmem.cli.pages import known_facts, make_page
 from gdbmem.errors import UsageError
 from gdbmem.formats.documents import read_comparison, read_objects, read_steps
-from gdbmem.heap.growth_text import print_growth
-from gdbmem.heap.text import print_heap
+from gdbmem.heap.text import print_growth, print_heap
 from gdbmem.model.series import SeriesSummary, Verdict
 from gdbmem.page.ledger_page import ledger_growth_page, ledger_page
 from gdbmem.page.page import Cell, Number, Page, Section, course_section, known_size, printable_rows

@@ -33,8 +33,7 @@ from gdbmem.api.runs import (
 from gdbmem.commands.arguments import kind_asked
 from gdbmem.containers import containers
 from gdbmem.heap.growth import judge_growth
-from gdbmem.heap.growth_text import write_growth
-from gdbmem.heap.text import heap_json, print_heap
+from gdbmem.heap.text import heap_json, print_heap, write_growth
 from gdbmem.ledger import document as ledger_document
 from gdbmem.ledger import text as ledger_text
 from gdbmem.model.heap_graph import HeapLimit, SavedHeap

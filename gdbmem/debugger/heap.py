@@ -14,8 +14,7 @@ from gdbmem.debugger.names import class_names
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import ToolError
 from gdbmem.formats.documents import read_heap_view
-from gdbmem.heap.growth_text import write_growth
-from gdbmem.heap.text import HolderWords, heap_json, mangled_names, print_heap
+from gdbmem.heap.text import HolderWords, heap_json, mangled_names, print_heap, write_growth
 from gdbmem.inspection import worker_requests
 from gdbmem.json_values import MISFITS, as_json, from_json
 from gdbmem.linux.memory.process_memory import ProcMemory

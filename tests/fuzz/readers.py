@@ -42,7 +42,7 @@ from gdbmem.formats.reports.glibc_malloc import parse_malloc_info
 from gdbmem.formats.series import read_series
 from gdbmem.formats.valgrind.memcheck import read_blocks, read_place, read_pointers
 from gdbmem.heap.growth import compared
-from gdbmem.heap.growth_text import print_growth
+from gdbmem.heap.text import print_growth
 from gdbmem.inspection.read_process import explain_core
 from gdbmem.linux.elf.objects import needed_libraries, read_elf, read_image
 from gdbmem.linux.memory.maps import Mapping, parse_rss, parse_smaps, read_maps

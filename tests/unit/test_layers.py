@@ -28,7 +28,6 @@ LAYERS = [
     "steps",
     "faults",
     "heap",
-    "leaks",
     "ledger",
     "profiles",
     "pools",

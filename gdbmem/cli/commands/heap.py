@@ -26,8 +26,7 @@ from gdbmem.commands.arguments import ArgumentParser, check_whole, pid_or_core, 
 from gdbmem.errors import ExitStatus, failing
 from gdbmem.gates.reports import Gate, Judged, ci_files, ci_reports
 from gdbmem.heap.growth import judge_growth, judge_heap
-from gdbmem.heap.growth_text import write_growth
-from gdbmem.heap.text import heap_json, mangled_names, print_heap
+from gdbmem.heap.text import heap_json, mangled_names, print_heap, write_growth
 from gdbmem.model.heap_graph import HeapLimit
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.symbols.batch_gdb import class_names

@@ -25,7 +25,7 @@ from gdbmem.formats.valgrind.memcheck import (
     read_place,
     read_pointers,
 )
-from gdbmem.leaks.leaks import (
+from gdbmem.heap.leaks import (
     blocks_json,
     holding_json,
     leaks_json,

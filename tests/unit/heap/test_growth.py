@@ -15,7 +15,7 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.documents import read_heap
 from gdbmem.formats.opening import open_profile
 from gdbmem.heap.growth import compared, judge_growth, judge_heap
-from gdbmem.heap.growth_text import print_growth
+from gdbmem.heap.text import print_growth
 from gdbmem.model.heap_graph import HeapLimit, SavedHeap
 from gdbmem.terminal.console import make_console
 

@@ -13,7 +13,7 @@ from gdbmem.cli.main import main
 from gdbmem.errors import GdbmemError, InputError
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.valgrind.memcheck import read_blocks, read_leak_search, read_place, read_pointers
-from gdbmem.leaks.leaks import (
+from gdbmem.heap.leaks import (
     blocks_json,
     holding_json,
     leak_answer,
