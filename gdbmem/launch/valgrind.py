@@ -17,7 +17,7 @@ from gdbmem.errors import MissingToolError, Notice
 from gdbmem.launch.child import Child
 from gdbmem.launch.program import Program
 from gdbmem.launch.terminal import OwnTerminal
-from gdbmem.linux.process.process import memory_folder
+from gdbmem.linux.process.process import memory_folder, words_of
 from gdbmem.runs.run import HISTORY_PACKED
 from gdbmem.text import printable
 
@@ -228,11 +228,7 @@ class Process:
 
     def has_started(self, pid: int) -> bool:
         """Return whether *pid* is a living valgrind of this start."""
-        try:
-            words = Path(f"{memory_folder(pid)}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            return False
-        return os.fsencode(f"--vgdb-prefix={self.order.prefix}") in words
+        return f"--vgdb-prefix={self.order.prefix}" in words_of(pid)
 
     def _match(self, name: str) -> Optional[re.Match[str]]:
         prefix = Path(self.order.prefix).name
@@ -278,12 +274,10 @@ def vgdb_command(
 
 def present_program(pid: int) -> Optional[Path]:
     """Return the program that the valgrind *pid* runs now; None if unknown."""
-    try:
-        words = Path(f"{memory_folder(pid)}/cmdline").read_bytes().split(b"\0")[1:]
-        name = next(word for word in words if not word.startswith(b"-"))
-        return Path(f"{memory_folder(pid)}/cwd").resolve() / os.fsdecode(name)
-    except (OSError, StopIteration):
-        return None
+    name = next((word for word in words_of(pid)[1:] if not word.startswith("-")), None)
+    with contextlib.suppress(OSError):
+        return Path(f"{memory_folder(pid)}/cwd").resolve() / name if name is not None else None
+    return None
 
 
 def executable(pid: int) -> str:

@@ -18,6 +18,7 @@ from gdbmem.errors import InputError, TargetError
 from gdbmem.files import JsonObject
 from gdbmem.json_values import as_json
 from gdbmem.launch.program import NotExecutableError, NotFoundError
+from gdbmem.linux.monitoring.cgroup import processes_in
 from gdbmem.linux.monitoring.sampling import ProcessFiles
 from gdbmem.linux.process import process
 from gdbmem.linux.process.process import program_name, words_of
@@ -161,7 +162,7 @@ def _user(name: str) -> WatchTarget:
 def _cgroup(path: str) -> WatchTarget:
     folder = Path(path)
     try:
-        process.by_cgroup(folder)
+        (folder / "cgroup.procs").read_text()
     except OSError as error:
         raise InputError(
             f"{printable(path)} is not a cgroup that can be read: {error.strerror}",
@@ -169,13 +170,9 @@ def _cgroup(path: str) -> WatchTarget:
             hint="name its folder, as in /sys/fs/cgroup/system.slice/NAME.service",
         ) from None
 
-    def find() -> set[int]:
-        with contextlib.suppress(OSError):
-            return process.by_cgroup(folder)
-        return set()
-
+    words: dict[str, object] = {"cgroup": str(folder.resolve())}
     return WatchTarget(
-        find, f"cgroup {folder.name or path}", {"cgroup": str(folder.resolve())}, may_return=True
+        lambda: set(processes_in(folder)), f"cgroup {folder.name or path}", words, may_return=True
     )
 
 

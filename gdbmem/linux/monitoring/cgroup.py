@@ -387,15 +387,22 @@ def cgroups_named(name: str) -> list[Path]:
     return sorted(found)
 
 
-_MEMINFO = re.compile(r"^(MemTotal|SwapTotal):\s+(\d+) kB$", re.M)
 _NEVER = -1000  # oom_score_adj of a process that is never killed
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
+def machine_sizes() -> dict[str, int]:
+    """Return the sizes of /proc/meminfo, bytes, by their names; none if it can't be read."""
+    with contextlib.suppress(OSError):
+        rows = (line.split() for line in text_of("/proc/meminfo").splitlines())
+        return {row[0].rstrip(":"): int(row[1]) << 10 for row in rows}
+    return {}
+
+
 def allowed_bytes(folder: Optional[Path], limit_bytes: Optional[int]) -> int:
     """Return what oom_score_adj is a share of: a cgroup's limit, or the machine's memory, with the swap."""
-    found = _MEMINFO.findall(text_of("/proc/meminfo"))
-    memory, swap = (int(dict(found).get(name, 0)) << 10 for name in ("MemTotal", "SwapTotal"))
+    sizes = machine_sizes()
+    memory, swap = (sizes.get(name, 0) for name in ("MemTotal", "SwapTotal"))
     if folder is None or limit_bytes is None:
         return memory + swap
     swappiness = _number(folder / "memory.swappiness")

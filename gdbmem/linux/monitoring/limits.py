@@ -15,7 +15,7 @@ from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.files import close_all_but
-from gdbmem.linux.monitoring.cgroup import cgroup_of, cgroup_usage, read_cgroup
+from gdbmem.linux.monitoring.cgroup import cgroup_of, cgroup_usage, machine_sizes, read_cgroup
 from gdbmem.linux.process.process import thread_ids
 from gdbmem.text import printable
 
@@ -51,18 +51,10 @@ def rooms_of(pid: int) -> list[Room]:
             kills = memory.events.get("oom_kill")
             found.append(Room("its control group", folder, memory.limit_bytes, left, kills))
         folder = folder.parent
-    sizes = _machine()
+    sizes = machine_sizes()
     if "MemAvailable" in sizes:
         found.append(Room("this machine", None, sizes["MemTotal"], sizes["MemAvailable"]))
     return found
-
-
-def _machine() -> Mapping[str, int]:
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return {}
-    return {line.partition(":")[0]: int(line.split()[1]) << 10 for line in lines}
 
 
 class LimitEvents:

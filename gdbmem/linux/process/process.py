@@ -81,11 +81,12 @@ def program_name(name: str, words: Sequence[str]) -> str:
 
 
 def words_of(pid: int) -> list[str]:
-    """Return the command line of process *pid*; [] if it has ended."""
+    """Return the command line of process *pid*; [] of a kernel thread, or if it has ended."""
     try:
-        return os.fsdecode(Path(f"{memory_folder(pid)}/cmdline").read_bytes()).split("\0")[:-1]
+        text = os.fsdecode(Path(f"{memory_folder(pid)}/cmdline").read_bytes())
     except OSError:
         return []
+    return text.removesuffix("\0").split("\0") if text else []
 
 
 # Fields of /proc/PID/status, and the limits of a process.
@@ -197,7 +198,7 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
 
 def traced(facts: ProcessFacts) -> TargetError:
     """Return the error for a process that another one traces."""
-    tracer = _name_of(facts.tracer)
+    tracer = printable(thread_name(facts.tracer, facts.tracer)) or "which has just ended"
     if tracer == "gdbmem" or _is_gdbmem(facts.tracer):
         hint = "another gdbmem reads this process: try again in a moment"
     elif tracer.startswith("gdb"):
@@ -239,10 +240,11 @@ def ended(pid: int) -> TargetError:
 def tracer_is_gdbmem(pid: int) -> bool:
     """Return whether another `gdbmem explain` holds *pid*, which will release it soon."""
     try:
-        words = Path(f"/proc/{process_facts(pid).tracer}/cmdline").read_bytes().split(b"\0")
-    except (OSError, TargetError):
-        return True  # it has just released it
-    return b"explain" in words and any(word.endswith(b"gdbmem") for word in words)
+        words = words_of(process_facts(pid).tracer)
+    except TargetError:
+        return True
+    # Without words it has just released it.
+    return not words or ("explain" in words and any(word.endswith("gdbmem") for word in words))
 
 
 def process_of(thread: int) -> int:
@@ -307,13 +309,6 @@ def _may_trace(pid: int) -> bool:
     except OSError:
         return False
     return True
-
-
-def _name_of(pid: int) -> str:
-    try:
-        return printable(Path(f"/proc/{pid}/comm").read_text(errors="surrogateescape").strip())
-    except OSError:
-        return "which has just ended"
 
 
 def _opens(path: str) -> bool:
@@ -459,17 +454,6 @@ def by_user(uid: int) -> set[int]:
     return found
 
 
-def by_cgroup(folder: Path) -> set[int]:
-    """Return the processes in the cgroup *folder* and in those below it; raises OSError."""
-    found = {int(word) for word in (folder / "cgroup.procs").read_text().split()}
-    for below in folder.rglob("cgroup.procs"):
-        try:
-            found |= {int(word) for word in below.read_text().split()}
-        except OSError:
-            continue  # removed meanwhile, or a threaded one
-    return found
-
-
 def parents() -> dict[int, int]:
     """Return pid → parent of every process."""
     return {pid: stat.parent for pid in pids() if (stat := stat_of(pid)) is not None}
@@ -497,8 +481,4 @@ def proc_is_hidden() -> bool:
 
 def _command(pid: int) -> str:
     """Return the command line of *pid*; "" of a kernel thread, or if it has ended."""
-    try:
-        data = Path(f"{memory_folder(pid)}/cmdline").read_bytes()
-    except OSError:
-        return ""
-    return os.fsdecode(b" ".join(data.rstrip(b"\0").split(b"\0")))
+    return " ".join(words_of(pid)).rstrip()
