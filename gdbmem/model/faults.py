@@ -33,7 +33,8 @@ class Unseen(NamedTuple):
 
 KERNEL_MODE, FILES, INHERITED, LOST = "kernel-mode", "files", "inherited", "lost"
 LATER, MOVED, POPULATED, JOINED, PEAK, REST = "later", "moved", "populated", "joined", "peak", "rest"
-_OWN_ENTRIES = (FILES, INHERITED, LATER)  # parts that a program has without making memory of its own
+# Parts that a program has without making memory of its own.
+NEEDING_NO_FAULT = (FILES, INHERITED, LATER)
 
 
 class FaultAccount(NamedTuple):
@@ -61,7 +62,7 @@ class FaultAccount(NamedTuple):
 
         Pages of files, which one fault maps by the dozen, and a parent's pages don't count.
         """
-        return sum(max(part.bytes, 0) for part in self.unseen if part.kind not in _OWN_ENTRIES)
+        return sum(max(part.bytes, 0) for part in self.unseen if part.kind not in NEEDING_NO_FAULT)
 
 
 class HeldNow(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Optional, Union
 
 import yaml
 
+from gdbmem.engines.massif import TIME_UNITS
 from gdbmem.errors import InputError
 from gdbmem.model.diff import BLOCKS, GRAPH_METRICS, HELD, OF_PROCESS, UNTRACED, Expectation
 from gdbmem.recipes.abilities import check_pair, refusals
@@ -36,7 +37,6 @@ ENGINES = (
 WHOLE_RUN_ENGINES = ("dhat", "heaptrack")  # which take no snapshots
 METRICS = ("heap", BLOCKS, UNTRACED, "rss", "retained", *GRAPH_METRICS)
 ACTIONS = ("snap", "ledger", "containers", "heap", "backtrace", "print", "gdb")
-TIME_UNITS = ("i", "ms", "B")
 
 _WITH_ARGUMENT = {"print": "{print: EXPRESSION}", "gdb": "{gdb: COMMAND}"}
 # The engine's own field for each option that is a list.

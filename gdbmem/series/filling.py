@@ -9,19 +9,18 @@ Either way the total agrees with each read of PSS.
 from __future__ import annotations
 
 import bisect
-import os
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple, Optional
 
+from gdbmem.linux.memory.maps import PAGE
 from gdbmem.model.series import TREE
 from gdbmem.series.store import Recording
 
 FAMILY = "family_bytes"
 _BESIDE = {"swap": "swap_bytes", "hugetlb pages": "hugetlb_bytes"}
 _LEAST_BESIDE = 64 << 10  # bytes
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _ENOUGH = 60  # reads of PSS; the total keeps to them if the samples in between lack page faults
 _MOST_LOOKS = 50_000  # of a longer recording the reads of PSS are enough
 _MOST_APART_BYTES = 1 << 20  # RSS and PSS may differ by this in how much they changed,
@@ -209,7 +208,7 @@ def _change(
     """Return the change of the private bytes of the process on a line: *own* before, None if unknown."""
     if after is None:
         return None if own is None else -own
-    born = None if after[1] is None else min(after[1] * _PAGE, after[0])
+    born = None if after[1] is None else min(after[1] * PAGE, after[0])
     if before is None:
         return born
     if before[1] is None or after[1] is None:
@@ -217,4 +216,4 @@ def _change(
     if after[1] < before[1]:  # another process on the same line
         return None if own is None or born is None else born - own
     grown = after[0] - before[0]
-    return grown + max((after[1] - before[1]) * _PAGE - max(grown, 0.0), 0.0)
+    return grown + max((after[1] - before[1]) * PAGE - max(grown, 0.0), 0.0)

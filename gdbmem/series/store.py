@@ -22,7 +22,8 @@ from urllib.parse import quote
 from gdbmem.errors import InputError
 from gdbmem.files import HeldFolder, JsonObject
 from gdbmem.json_values import fits
-from gdbmem.linux.monitoring.sampling import PAGE_BYTES, Glance, sizes_of
+from gdbmem.linux.memory.maps import PAGE
+from gdbmem.linux.monitoring.sampling import Glance, sizes_of
 from gdbmem.model.series import (
     READING_FIELDS,
     TREE,
@@ -47,7 +48,7 @@ _SAMPLE_FIELDS = ("line", "t", *READING_FIELDS)
 _INSERT = f"INSERT OR REPLACE INTO sample ({', '.join(_SAMPLE_FIELDS)}) VALUES ({', '.join('?' * len(_SAMPLE_FIELDS))})"
 _GLANCED = (
     "(line, t, rss_bytes, shared_bytes, minor_faults, family_bytes)"
-    f" VALUES (?, ?, ? * {PAGE_BYTES}, ? * {PAGE_BYTES}, ?, ?)"
+    f" VALUES (?, ?, ? * {PAGE}, ? * {PAGE}, ?, ?)"
 )
 # A reader is ended after so long; checked once per so many SQLite instructions.
 _MOST_SECONDS, _STEPS = 300.0, 10_000_000

@@ -15,11 +15,11 @@ from typing import cast
 
 import pytest
 
-from gdbmem.linux.memory.maps import parse_rollup
+from gdbmem.linux.memory.maps import PAGE, parse_rollup
 from gdbmem.linux.memory.resident import ProcessMemory
 from gdbmem.linux.monitoring.cgroup import Family
 from gdbmem.linux.monitoring.children import ProcessEvents
-from gdbmem.linux.monitoring.sampling import PAGE_BYTES, Glance, ProcessFiles, ProcessGone
+from gdbmem.linux.monitoring.sampling import Glance, ProcessFiles, ProcessGone
 from gdbmem.linux.monitoring.surroundings import Surroundings
 from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.process import process
@@ -238,7 +238,7 @@ def test_between_two_whole_looks_only_rss_is_read() -> None:
             before = int(statm.read_text().split()[1])
             readings = dict(Glance(0.1, lines, read()).readings())
             size = int(statm.read_text().split()[1])
-        assert readings[1].rss_bytes == size * PAGE_BYTES
+        assert readings[1].rss_bytes == size * PAGE
         assert readings[TREE] == ProcessSample(), "the sum of RSS is not a total"
         assert 0.1 < until < 60.0, "the time for a whole look comes"
         tree.close()

@@ -36,13 +36,12 @@ from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.launch.messages import AskAttached, AttachedPlan, Failed, SnapTaken
 from gdbmem.model.calltree import UNTRACED
-from gdbmem.model.faults import FILES, INHERITED, LATER
+from gdbmem.model.faults import NEEDING_NO_FAULT
 from gdbmem.profiles.own_code import stack_sites
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.text import printable
 
 _said: set[str] = set()  # slugs
-_EXPLAINED = (FILES, INHERITED, LATER)  # parts of a resident set that need no fault
 Taken = Callable[[Optional[SnapshotRecord], str], None]
 """Gets the record and its line; without a record, what went wrong."""
 
@@ -133,7 +132,7 @@ def _unexplained(profile: StackProfile) -> int:
     """Return the resident bytes that no page fault of a recording explains."""
     assert profile.faults is not None
     parts = [one for account in profile.faults.accounts for one in account.unseen]
-    return sum(one.bytes for one in parts if one.kind not in _EXPLAINED)
+    return sum(one.bytes for one in parts if one.kind not in NEEDING_NO_FAULT)
 
 
 def take(native: NativeProgram, name: Optional[str], hit: Optional[int]) -> tuple[SnapshotRecord, str]:

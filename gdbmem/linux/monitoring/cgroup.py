@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.memory.maps import parse_rollup
+from gdbmem.linux.memory.maps import PAGE, parse_rollup
 from gdbmem.linux.process.process import process_facts, stat_of, text_of
 from gdbmem.model.groups import CgroupProcess
 
@@ -388,7 +388,6 @@ def cgroups_named(name: str) -> list[Path]:
 
 
 _NEVER = -1000  # oom_score_adj of a process that is never killed
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def machine_sizes() -> dict[str, int]:
@@ -431,7 +430,7 @@ def process_in_cgroup(pid: int, allowed: int) -> Optional[CgroupProcess]:
     rollup = parse_rollup(data)
     # As oom_badness() in the kernel's mm/oom_kill.c, which counts in whole pages.
     badness = rollup.rss_bytes + facts.swap_bytes + facts.page_table_bytes
-    badness += adjustment * (allowed // _PAGE // 1000) * _PAGE
+    badness += adjustment * (allowed // PAGE // 1000) * PAGE
     return CgroupProcess(
         pid,
         facts.name,

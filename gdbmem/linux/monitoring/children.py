@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import Callable, NamedTuple, Optional
 
+from gdbmem.linux.memory.maps import PAGE
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
 from gdbmem.linux.process.process import Counts, Stat
 from gdbmem.model.series import ProcessSample
@@ -25,7 +26,6 @@ from gdbmem.model.series import ProcessSample
 # read.
 
 
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 _ENOUGH_FAULTS = 32  # faults between two reads needed to estimate the copied bytes per fault
 _LEAST_BYTES = 64 << 10  # that a process must have copied to be counted
 _MOST_UNREAD = 1000  # of one parent
@@ -126,7 +126,7 @@ class CopiedPages:
         own = max(anonymous - copier.anonymous, 0)
         copied = max(copier.copied, reading.private_dirty_bytes - copier.dirty - own)
         if faults - copier.faults >= _ENOUGH_FAULTS:
-            copier.each = min((copied - copier.copied) / (faults - copier.faults), _PAGE)
+            copier.each = min((copied - copier.copied) / (faults - copier.faults), PAGE)
         self._count(copier, copied, faults)
         copier.copied, copier.faults, copier.last_faults = copied, faults, faults
         copier.is_read = True

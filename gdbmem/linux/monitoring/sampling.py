@@ -10,11 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Callable, NamedTuple, Optional
 
-from gdbmem.linux.memory.maps import Rollup, parse_rollup, parse_smaps
+from gdbmem.linux.memory.maps import PAGE, Rollup, parse_rollup, parse_smaps
 from gdbmem.linux.process.process import Stat, boot_id, living_thread, parse_stat, stat_of, status_fields
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts
-
-_PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class ProcessGone(Exception):  # noqa: N818  (processes end; that is not an error)
@@ -114,7 +112,7 @@ class ProcessFiles:
     def statm(self) -> StatmSample:
         """Read statm; raises ProcessGone."""
         words = self._read(self._statm).split(None, 3)
-        return StatmSample(int(words[1]) * _PAGE, int(words[2]) * _PAGE)
+        return StatmSample(int(words[1]) * PAGE, int(words[2]) * PAGE)
 
     def rollup(self) -> Rollup:
         """Read smaps_rollup; raises ProcessGone, or PermissionError for a process of another user.
@@ -319,7 +317,6 @@ def _sum(values: Sequence[Optional[float]]) -> Optional[float]:
 # gone cold.
 
 
-PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _WORDS_IN_STATM = 7
 FRAME = b"@%a %b\n%b%b"  # a Glance as text; any number of them can follow each other
 _FAMILY = b"family "
@@ -341,7 +338,7 @@ class Glance(NamedTuple):
     def readings(self) -> list[tuple[int, ProcessSample]]:
         """Return it decoded; the tree's own is that of its only process, else empty: RSS has no sum."""
         found = [
-            (line, ProcessSample(rss_bytes=resident * PAGE_BYTES, shared_bytes=shared * PAGE_BYTES))
+            (line, ProcessSample(rss_bytes=resident * PAGE, shared_bytes=shared * PAGE))
             for line, _, resident, shared, _ in sizes_of([self])
         ]
         total = found[0][1] if len(found) == 1 else ProcessSample()

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.monitoring.sampling import FRAME, PAGE_BYTES, Glance, unpack_glances
+from gdbmem.linux.memory.maps import PAGE
+from gdbmem.linux.monitoring.sampling import FRAME, Glance, unpack_glances
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts
 from gdbmem.series.store import Recording, SeriesWriter, set_aside
 
@@ -24,7 +25,7 @@ def test_glances_of_a_killed_monitor_are_read_and_taken_over(tmp_path: Path) -> 
     writer.append(0.0, [(1, ProcessSample(rss_bytes=1, threads=2)), (TREE, ProcessSample(rss_bytes=1))])
     writer.glance(Glance(0.1, b"1", ONE))
     writer.glance(Glance(0.2, b"1", TWO))
-    seen = [(0.0, 1), (0.1, 100 * PAGE_BYTES), (0.2, 700 * PAGE_BYTES)]
+    seen = [(0.0, 1), (0.1, 100 * PAGE), (0.2, 700 * PAGE)]
     assert list(Recording(tmp_path).points(TREE, "rss_bytes")) == seen, "also while it is being written"
     os.close(writer._lock)  # all that a SIGKILL does
     again = SeriesWriter(tmp_path)
@@ -71,7 +72,7 @@ def test_a_tree_of_many_was_looked_at_but_has_no_rss(tmp_path: Path) -> None:
     recording = Recording(tmp_path)
     assert recording.looks() == [0.1]
     assert list(recording.points(TREE, "rss_bytes")) == []
-    assert list(recording.points(2, "shared_bytes")) == [(0.1, 60 * PAGE_BYTES)]
+    assert list(recording.points(2, "shared_bytes")) == [(0.1, 60 * PAGE)]
 
 
 @pytest.mark.parametrize("lost", range(1, len(TWO) + 12))

@@ -19,7 +19,6 @@ from gdbmem.linux.memory.maps import parse_rss
 from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory, Statm, known_exactness, parse_statm
 from gdbmem.model.steps import Step
 
-SOURCES = ("auto", "statm", "smaps", "pagemap", "heap")
 UNCOUNTED = "too many free blocks to count: the number is what malloc took from the kernel"
 _MASSIF_BYTES = re.compile(rb"^mem_heap_B=(\d+)$", re.M)
 
@@ -208,7 +207,7 @@ def _remote_page_bytes() -> int:
 
 
 def make_gauge(wanted: str) -> Gauge:
-    """Return the gauge for the selected inferior; *wanted* is one of SOURCES.
+    """Return the gauge for the selected inferior; *wanted* is one of commands.in_gdb.SOURCES.
 
     Raises TargetError if nothing can be measured, UsageError if *wanted* is not available here.
     """
