@@ -163,7 +163,8 @@ class Console:
 
     def shown(self, line: Text) -> str:
         """Return the written form of *line*: with escape sequences if there are colours."""
-        return line.ansi() if self.has_colors else line.plain
+        text = line.ansi() if self.has_colors else line.plain
+        return text if glyphs_for(self).ellipsis == ELLIPSIS else text.replace(ELLIPSIS, ASCII.ellipsis)
 
 
 def make_console(stream: IO[str], *, width: Optional[int] = None, color: Optional[bool] = None) -> Console:

@@ -6,8 +6,8 @@ import io
 
 import pytest
 
-from gdbmem.terminal.console import Console
-from gdbmem.terminal.drawing import Table, Text, cells_of, new_table
+from gdbmem.terminal.console import Console, make_console
+from gdbmem.terminal.drawing import ELLIPSIS, Table, Text, cells_of, new_table
 
 
 def lines(made: Table, width: int) -> list[str]:
@@ -108,3 +108,15 @@ def test_a_path_in_the_last_column_can_be_copied_whole(width: int) -> None:
     lines = [line.plain for line in table.lines(width)]
     assert any(path in line for line in lines)
     assert {len(line) - len(line.lstrip()) for line in lines[2:]} == {10}
+
+
+def test_what_is_cut_off_is_marked_in_the_characters_that_the_terminal_has() -> None:
+    for encoding, mark in (("ascii", "~"), ("utf-8", ELLIPSIS)):
+        stream = io.TextIOWrapper(io.BytesIO(), encoding=encoding)
+        table = Table()
+        table.add_column("source", no_wrap=True, overflow="ellipsis")
+        table.add_row("x" * 60)
+        console = make_console(stream, width=40)
+        console.print(table)
+        stream.flush()
+        assert stream.buffer.getvalue().decode(encoding).splitlines()[1] == "x" * 39 + mark
