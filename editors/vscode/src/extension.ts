@@ -118,8 +118,15 @@ interface Message {
 const RESUMES = new Set(['next', 'stepIn', 'stepOut', 'continue', 'goto', 'reverseContinue', 'stepBack']);
 
 function track(session: vscode.DebugSession): vscode.DebugAdapterTracker {
+  let isEnding = false; // the editor has said so
   return {
+    onExit: (code: number | undefined) => {
+      if (isEnding || session.type !== TYPE) return; // the editor itself says nothing
+      const how = typeof code === 'number' ? `with status ${code}` : 'by a signal';
+      void vscode.window.showErrorMessage(`gdb has ended unexpectedly, ${how}, and the session with it.`);
+    },
     onWillReceiveMessage: ({ type, command }: Message) => {
+      isEnding ||= command === 'disconnect';
       const known = sessions.get(session.id);
       if (type !== 'request' || !RESUMES.has(command ?? '') || !known) return;
       known.resumedBy = command ?? '';
@@ -211,6 +218,7 @@ class View implements vscode.TreeDataProvider<Node>, vscode.Disposable {
     const known = sessions.get(session.id);
     if (!known) return;
     const stops = known.stops;
+    await vscode.commands.executeCommand(`${this.name}.focus`);
     const nodes = await vscode.window.withProgress({ location: { viewId: this.name } }, () => this.nodes(session));
     known.trees.set(this.name, { nodes, stops });
     this.show();

@@ -19,6 +19,7 @@ function begin({ api, kept }, one, body = { supportsGdbmem: true }) {
   tracker.onDidSendMessage({ type: 'response', command: 'initialize', success: true, body });
   activate({ api, kept }, one);
   return {
+    tracker,
     resumed: (command) => tracker.onWillReceiveMessage({ type: 'request', command }),
     stopped: (reason, steps) => {
       tracker.onDidSendMessage({ type: 'event', event: 'stopped', body: { reason } });
@@ -139,6 +140,20 @@ test('a gdb without gdbmem is told about once, and other debuggers are left alon
   assert.deepEqual([at.kept.warnings.length, at.kept.context['gdbmem.session']], [1, false]);
   begin(at, session('3', {}, 'cppdbg'), {});
   assert.equal(at.kept.context['gdbmem.session'], true);
+});
+
+test('a gdb that crashes is reported, one that the editor ends is not', () => {
+  const at = editor();
+  begin(at, session('1')).tracker.onExit(undefined, undefined);
+  begin(at, session('2')).tracker.onExit(1, undefined);
+  assert.deepEqual(at.kept.errors, [
+    'gdb has ended unexpectedly, by a signal, and the session with it.', 'gdb has ended unexpectedly, with status 1, and the session with it.',
+  ]);
+  const ended = begin(at, session('3'));
+  ended.resumed('disconnect');
+  ended.tracker.onExit(0, undefined);
+  begin(at, session('4', {}, 'cppdbg')).tracker.onExit(1, undefined);
+  assert.equal(at.kept.errors.length, 2);
 });
 
 test('a launch is checked before gdb starts, which gets the folder and the variables of the program', async () => {
