@@ -90,6 +90,8 @@ _RESUME = re.compile(r" +high-priority step resume .*?\b0x([0-9a-f]+)", re.DOTAL
 _FRAME = re.compile(r"\bstop only in stack frame at 0x([0-9a-f]+)")
 _BASE = re.compile(r"\bframe at 0x([0-9a-f]+)")
 
+_MASK = re.compile("k[0-7]")  # of AVX-512: general for gdb, which does not find them in the frame of a signal
+
 _MOST_STACKS = 8  # of handlers that interrupt each other, or of calls of one function within another
 _MOST_KEPT = 8  # steps of one thread
 _MOST_FRAMES = 64  # from the newest one to that which a handler has interrupted
@@ -153,7 +155,8 @@ def _registers(frame: gdb.Frame) -> list[int]:
     architecture = frame.architecture()
     if not hasattr(architecture, "registers"):
         return []
-    values = [frame.read_register(str(one)) for one in architecture.registers("general")]
+    names = [str(one) for one in architecture.registers("general")]
+    values = [frame.read_register(name) for name in names if not _MASK.fullmatch(name)]
     pointer = frame.read_register("sp").type.sizeof
     kinds = (gdb.TYPE_CODE_INT, gdb.TYPE_CODE_PTR)
     return [
