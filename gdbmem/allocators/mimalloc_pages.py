@@ -288,7 +288,7 @@ def read_page_map(view: SearchedMemory, image: Image) -> Optional[MallocHeap]:
     words = data_words(view, image.writable)
     memory = TouchedMemory(view)
     for parts in _maps(words, view, memory):
-        runs = _current(_runs(view, parts))
+        runs = _runs(view, parts)
         rows, readable = gather(memory, runs.descriptors, _DESCRIPTOR)
         for fields in _FIELDS:
             pages = _pages(runs, rows, readable, fields)
@@ -369,12 +369,6 @@ def _runs(view: SearchedMemory, parts: Sequence[tuple[int, int]]) -> _Runs:
     return _Runs(slice_[first] << _SLICE_BITS, slice_[last] + 1 << _SLICE_BITS, entry[first])
 
 
-def _current(runs: _Runs) -> _Runs:
-    """Return *runs* without those of former pages whose descriptor was at their beginning."""
-    kept = (runs.descriptors % SLICE != 0) | (runs.descriptors == runs.starts)
-    return _Runs(runs.starts[kept], runs.ends[kept], runs.descriptors[kept])
-
-
 def _pages(runs: _Runs, rows: Any, readable: Any, fields: _Fields) -> Optional[Pages]:
     """Return the pages that *runs* lead to; None unless their descriptors, *rows*, prove the layout *fields*."""
     np = import_numpy()
@@ -385,11 +379,14 @@ def _pages(runs: _Runs, rows: Any, readable: Any, fields: _Fields) -> Optional[P
     blocks = field(rows, fields.blocks, fields.blocks_bytes)
     if fields.unit:
         blocks = runs.descriptors + blocks * fields.unit
-    is_page = readable & (sizes > 0)
+    is_inside = (runs.starts <= blocks) & (blocks < runs.ends)
+    # Of a former page whose descriptor was at its beginning, slices may still lead there.
+    is_former = (runs.descriptors % SLICE == 0) & (runs.descriptors != runs.starts) & ~is_inside
+    is_page = readable & (sizes > 0) & ~is_former
     fits = fit(in_use, capacity, reserved, sizes) & (sizes < 1 << 47)
     room = blocks + np.where(fits, sizes * reserved, 0)
     # The last slice of a large page need not lead to it, nor any but the first ones of a single block.
-    fits &= (runs.starts <= blocks) & (blocks < runs.ends) & ((reserved == 1) | (room <= runs.ends + SLICE))
+    fits &= is_inside & ((reserved == 1) | (room <= runs.ends + SLICE))
     # Where there is room for a further block, slices lead to it since they were a former page's.
     needed = room + SLICE - 1 & -SLICE
     ends = np.where(

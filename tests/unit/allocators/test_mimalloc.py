@@ -220,6 +220,21 @@ def test_entries_of_former_pages_are_not_judged() -> None:
     assert heap.spans.starts[of_arena].tolist()[-1] == shorter + SLICE
 
 
+def test_a_large_block_whose_descriptor_is_apart_at_the_beginning_of_a_slice_is_live() -> None:
+    process = page_map(sizes_at=32)
+    start, apart = ARENA + 40 * SLICE, ARENA + 36 * SLICE
+    put_page(process, apart, 1, 1, 1, 1, 1 << 20, sizes_at=32)
+    process.put(apart + 48, "Q", start + 0xF00 - apart)
+    process.put(PART + 8 * 36, "Q", 0)
+    process.put(PART + 8 * 40, "Q" * 16, *[apart] * 16)
+    heap = process.read()
+    assert heap is not None
+    assert heap.spans.live_blocks[heap.spans.starts == start].tolist() == [1]
+    blocks = heap.live_blocks()
+    assert blocks is not None
+    assert start + 0xF00 in blocks.starts
+
+
 def test_a_former_page_inside_the_last_slice_of_a_block_is_not_judged() -> None:
     process = page_map()
     put_page(process, ARENA + 40 * SLICE, 1, 1, 1, 1, SLICE)  # the block's end is in the next slice
