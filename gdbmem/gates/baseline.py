@@ -29,6 +29,7 @@ _INTERVAL = 0.025  # on either side of the interval of one measure
 _LEFT_OUT = (
     "outside-growth"  # of an expectation's unseen: it has a size, which is compared as a measure of its own
 )
+_OUTSIDE = "outside, "  # before the name of the expectation
 _NAMES = {"libc": "C library", "page_bytes": "page size", "processors": "number of processors"}
 
 
@@ -106,7 +107,7 @@ def measures_of(run: Run) -> RunMeasures:
             found[printable(judgement.name)] = (judgement.measured, judgement.unit)
         for one in judgement.unseen:
             if one.slug == _LEFT_OUT and one.could_hide_bytes is not None:
-                found[f"outside, {printable(judgement.name)}"] = (one.could_hide_bytes, BYTES)
+                found[f"{_OUTSIDE}{printable(judgement.name)}"] = (one.could_hide_bytes, BYTES)
             else:
                 unseen.append(one)
     known = {**(facts.get("surroundings") or {}), "engine": facts.get("engine") or ""}
@@ -144,7 +145,7 @@ def together(runs: Sequence[RunMeasures], *, commit: Optional[str], saved: str) 
         # What the engine does not see is listed only where it is large.
         Measure(name, unit, tuple(run.measures.get(name, (0.0, unit))[0] for run in runs))
         for name, unit in units.items()
-        if counts[name] == len(runs) or name.startswith("outside, ")
+        if counts[name] == len(runs) or name.startswith(_OUTSIDE)
     )
     return Entry(commit, saved, dict(first), measures)
 
@@ -281,12 +282,21 @@ def judge_baseline(
     if not baseline.measures:
         reason = Unseen("no-measures", f"the baseline of {printable(branch)} has no measure")
         return [Judgement("baseline", "the baseline", unseen=(reason, *unseen))]
-    chance = CHANCE / len(baseline.measures)
-    current = {one.name: one for one in now.measures}
+    known = {one.name: one for one in baseline.measures}
+    known.update((one.name, one) for one in _small(now, baseline.runs) if one.name not in known)
+    current = {one.name: one for one in (*_small(baseline, now.runs), *now.measures)}
+    chance = CHANCE / len(known)
     return [
         _judged(one, current.get(one.name), chance, branch, allowed_bytes, tuple(unseen))
-        for one in baseline.measures
+        for one in known.values()
     ]
+
+
+def _small(entry: Entry, runs: int) -> Iterator[Measure]:
+    """Yield what the engine did not see in *entry*, as 0 in other *runs*: where it is small, it has no measure."""
+    for one in entry.measures:
+        if one.name.startswith(_OUTSIDE):
+            yield Measure(one.name, one.unit, (0.0,) * runs)
 
 
 def _judged(
