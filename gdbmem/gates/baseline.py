@@ -29,7 +29,7 @@ _INTERVAL = 0.025  # on either side of the interval of one measure
 _LEFT_OUT = (
     "outside-growth"  # of an expectation's unseen: it has a size, which is compared as a measure of its own
 )
-_OUTSIDE = "outside, "  # before the name of the expectation
+OUTSIDE = "outside, "  # before the name of the expectation: what the engine did not see, where it is large
 _NAMES = {"libc": "C library", "page_bytes": "page size", "processors": "number of processors"}
 
 
@@ -107,7 +107,7 @@ def measures_of(run: Run) -> RunMeasures:
             found[printable(judgement.name)] = (judgement.measured, judgement.unit)
         for one in judgement.unseen:
             if one.slug == _LEFT_OUT and one.could_hide_bytes is not None:
-                found[f"{_OUTSIDE}{printable(judgement.name)}"] = (one.could_hide_bytes, BYTES)
+                found[f"{OUTSIDE}{printable(judgement.name)}"] = (one.could_hide_bytes, BYTES)
             else:
                 unseen.append(one)
     known = {**(facts.get("surroundings") or {}), "engine": facts.get("engine") or ""}
@@ -145,7 +145,7 @@ def together(runs: Sequence[RunMeasures], *, commit: Optional[str], saved: str) 
         # What the engine does not see is listed only where it is large.
         Measure(name, unit, tuple(run.measures.get(name, (0.0, unit))[0] for run in runs))
         for name, unit in units.items()
-        if counts[name] == len(runs) or name.startswith(_OUTSIDE)
+        if counts[name] == len(runs) or name.startswith(OUTSIDE)
     )
     return Entry(commit, saved, dict(first), measures)
 
@@ -282,21 +282,18 @@ def judge_baseline(
     if not baseline.measures:
         reason = Unseen("no-measures", f"the baseline of {printable(branch)} has no measure")
         return [Judgement("baseline", "the baseline", unseen=(reason, *unseen))]
-    known = {one.name: one for one in baseline.measures}
-    known.update((one.name, one) for one in _small(now, baseline.runs) if one.name not in known)
-    current = {one.name: one for one in (*_small(baseline, now.runs), *now.measures)}
+    known, current = _completed(baseline, now), {one.name: one for one in _completed(now, baseline)}
     chance = CHANCE / len(known)
     return [
-        _judged(one, current.get(one.name), chance, branch, allowed_bytes, tuple(unseen))
-        for one in known.values()
+        _judged(one, current.get(one.name), chance, branch, allowed_bytes, tuple(unseen)) for one in known
     ]
 
 
-def _small(entry: Entry, runs: int) -> Iterator[Measure]:
-    """Yield what the engine did not see in *entry*, as 0 in other *runs*: where it is small, it has no measure."""
-    for one in entry.measures:
-        if one.name.startswith(_OUTSIDE):
-            yield Measure(one.name, one.unit, (0.0,) * runs)
+def _completed(entry: Entry, other: Entry) -> tuple[Measure, ...]:
+    """Return the measures of *entry*, and 0 for each of what the engine did not see that only *other* has."""
+    names = {one.name for one in entry.measures}
+    small = (one for one in other.measures if one.name.startswith(OUTSIDE) and one.name not in names)
+    return (*entry.measures, *(Measure(one.name, one.unit, (0.0,) * entry.runs) for one in small))
 
 
 def _judged(
@@ -384,13 +381,13 @@ def sides_between(good: Entry, bad: Entry, name: str = "") -> Sides:
     different = differing(good.surroundings, bad.surroundings)
     if different:
         raise InputError(f"good and bad are not comparable: {different}", slug="not-comparable")
-    others = {one.name: one for one in bad.measures if one.unit}
-    found = []
-    for one in good.measures:
+    others = {one.name: one for one in _completed(bad, good) if one.unit}
+    found, known = [], _completed(good, bad)
+    for one in known:
         other = others.get(one.name)
         if other is None or (name and one.name != name):
             continue
-        change = change_between(one.values, other.values, CHANCE / len(good.measures))
+        change = change_between(one.values, other.values, CHANCE / len(known))
         if change is not None and change.low > 0:
             noise = math.sqrt((_variance(one.values) + _variance(other.values)) / 2)
             found.append(

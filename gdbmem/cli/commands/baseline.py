@@ -20,6 +20,7 @@ from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import ExitStatus, GdbmemError, InputError, MissingToolError, UsageError, failing
 from gdbmem.files import read_small
 from gdbmem.gates.baseline import (
+    OUTSIDE,
     Baselines,
     Entry,
     RunMeasures,
@@ -268,7 +269,8 @@ def _value(measures: RunMeasures, sides: _Baselines) -> float:
     different = differing(sides.good.surroundings, measures.surroundings)
     if different:
         raise InputError(f"not comparable with the baselines: {different}", slug="not-comparable")
-    value, _ = measures.measures.get(sides.measure.name, (None, ""))
+    name = sides.measure.name
+    value, _ = measures.measures.get(name, (0.0 if name.startswith(OUTSIDE) else None, ""))
     if value is None:
         raise InputError(
             f"'{sides.measure.name}' was not measured",

@@ -22,6 +22,7 @@ from gdbmem.gates.baseline import (
     measures_of,
     read_baselines,
     runs_needed,
+    sides_between,
     together,
 )
 from gdbmem.launch.job import surroundings
@@ -54,6 +55,7 @@ def test_growth_that_the_engine_does_not_see_fails_although_the_baseline_has_non
     steady = heap(*(1000,) * 12)
     assert outcomes(entry(steady), entry(steady, outside)) == [MET, NOT_MET]
     assert outcomes(entry(steady, outside), entry(steady)) == [MET, MET], "what has gone is no failure"
+    assert sides_between(entry(steady), entry(steady, outside)).name == outside.name, "for a bisection, too"
 
 
 @pytest.mark.parametrize(("first", "second"), [(3, 2), (4, 4), (5, 3)])
