@@ -56,6 +56,7 @@ _ONLY_READS = re.compile(
     r"|i?div\w?|i?mul\w?)\s"
 )
 _LOADS_CONSTANT = re.compile(r"^mov\w*\s+\$0x(?P<at>[0-9a-f]+),%(?:e(?P<register>\w+)|(?P<other>r\w+))$")
+_MOST_FIRST = 4  # lines of a function on one of which its calls may begin
 _FARTHEST = 400  # instructions to one that loads the address of a variable
 _COMMENT = re.compile(r"//.*|/\*.*?\*/")
 _LONGEST_HEADER = 12  # lines from the name of a function to its first statement
@@ -94,9 +95,9 @@ class Passage(NamedTuple):
     def step(self, calls: Calls) -> tuple[int, Calls]:
         """Return how many of the *calls* in progress go on here, outermost first, and those that begin."""
         shared = _common(calls, self.calls)
-        if self.kind is not Kind.LANDS:
+        if self.kind is not Kind.LANDS or self.is_pad:
             shared = min(shared, len(self.calls) - self.fresh)
-        elif not self.fresh or shared != len(self.calls) - self.fresh:
+        if self.kind is Kind.LANDS and (not self.fresh or shared != len(self.calls) - self.fresh):
             return shared, ()
         return shared, self.calls[shared:]
 
@@ -136,6 +137,29 @@ class _Effect(NamedTuple):
     line: Optional[SourceLine]
     written: Optional[int]  # the address of a static variable; None: somewhere else, or a call
     callee: str  # its name, "?" if it is not known; empty: no call
+
+
+def looped_tail_call(
+    architecture: gdb.Architecture, block: gdb.Block, breakpoints: AbstractSet[int]
+) -> Optional[SourceLine]:
+    """Return the line on which the function of *block* calls itself, where the compiler has made a loop of that.
+
+    None if one of the *breakpoints* is in that loop.
+
+    Raises LargeFunctionError, and KeyboardInterrupt for Ctrl-C.
+    """
+    start = gdb.find_pc_line(int(block.function.value().address))
+    first = min(start.line, int(block.function.line) or start.line)
+    called = (
+        _own_call(str(block.function), _source(start.symtab), first) if start.symtab is not None else None
+    )
+    if called is None:
+        return None
+    with interruptible() as check:
+        is_looped = _Reader(FunctionCode(architecture, block), block, lambda _: False, check).begins_in_loop(
+            breakpoints
+        )
+    return SourceLine(file_name(start.symtab), called) if is_looped else None
 
 
 class _Starts(NamedTuple):
@@ -218,6 +242,18 @@ class _Reader:
         return InlinedCode(
             name, block_key(self._block), passages, sorted(set(self._lines.values())), sorted(self._unclear)
         )
+
+    def begins_in_loop(self, breakpoints: AbstractSet[int]) -> bool:
+        """Return whether a loop repeats what the function does first, and not a breakpoint: it calls itself."""
+        self._sweep()
+        self._calls = dict.fromkeys(self._instructions, ())
+        self._connect()
+        effects = {at: found for at, one in self._instructions.items() if (found := self._effect(one))}
+        own = {at: one.line for at, one in effects.items() if len(self._code.blocks(at)) == 1 and one.line}
+        first = min(own.values(), key=lambda line: line.number, default=None)
+        area = set(self._instructions)
+        loops = any(self._is_repeated(at, area) for at, line in own.items() if line == first)
+        return loops and not any(self._is_repeated(at, area) for at in breakpoints & area)
 
     # -- its instructions ---------------------------------------------------------------------------------
 
@@ -688,22 +724,19 @@ class _Reader:
         these effects alternate on each path, the passages are right; otherwise the effects tell where calls begin.
         """
         effects = {at: found for at, one in self._instructions.items() if (found := self._effect(one))}
-        first = self._first_effect(effects)
+        first, is_once = self._first_effect(effects)
         begins = self._begins_with(first, effects) if first is not None else set()
-        if first is None or not begins:
+        if not begins:
             return passages
         if self._alternate(passages, begins, effects):
             self._unclear.clear()
             return passages
-        place = next(at for at in begins if self._line(at) == first.line)
-        is_once = _is_done_once(next(iter(self._lines))[2], gdb.find_pc_line(place), first)
-        if is_once is False:
-            return passages
-        counted = self._passages_at(begins, effects)
-        if is_once and counted and self._alternate(counted, begins, effects):
+        counted = self._passages_at(begins, effects) if is_once else None
+        if counted and self._alternate(counted, begins, effects):
             self._unclear.clear()
             return counted
-        self._unclear |= set(self._lines.values())
+        if is_once is not False:
+            self._unclear |= set(self._lines.values())
         return passages
 
     def _effect(self, one: Instruction) -> Optional[_Effect]:
@@ -739,24 +772,43 @@ class _Reader:
                 todo += self._predecessors[one]
         return found.pop() if len(found) == 1 else None
 
-    def _first_effect(self, effects: Mapping[int, _Effect]) -> Optional[_Effect]:
-        """Return the effect on the first line of the function that has one; the first of that line."""
-        own = [at for at in effects if self._calls[at] and self._chains[at][0][1:] == self._calls[at][-1][1:]]
-        lines = {line for at in own if (line := effects[at].line) is not None and line in self._body}
-        first = min(lines, key=lambda line: line.number, default=None)
-        found = Counter[_Effect]()
+    def _first_effect(self, effects: Mapping[int, _Effect]) -> tuple[Optional[_Effect], Optional[bool]]:
+        """Return the effect with which each call begins according to the source, and whether it is known to.
+
+        Without the source it is that on the first line of the function that has one.
+        """
+        own = {at for at in effects if self._calls[at] and self._chains[at][0][1:] == self._calls[at][-1][1:]}
+        first_of = dict[SourceLine, Counter[_Effect]]()
+        for at in sorted(own & self._first_on_lines(own, effects)):
+            line = effects[at].line
+            if line is not None and line in self._body:
+                first_of.setdefault(line, Counter())[effects[at]] += 1
+        best: tuple[Optional[_Effect], Optional[bool]] = (None, None)
+        for _, found in sorted(first_of.items(), key=lambda item: item[0].number)[:_MOST_FIRST]:
+            effect = found.most_common(1)[0][0]
+            place = next(at for at in own if effects[at] == effect)
+            is_once = _is_done_once(next(iter(self._lines))[2], gdb.find_pc_line(place), effect)
+            if is_once:
+                return effect, True
+            best = best if best[0] is not None else (effect, is_once)
+        return best
+
+    def _first_on_lines(self, own: AbstractSet[int], effects: Mapping[int, _Effect]) -> set[int]:
+        """Return those of the *own* effects that come first of their line on a way into a call."""
+        found = set[int]()
         for key, members in self._members.items():
-            todo = [at for at in members if self._is_entry(at, key) or at in self._root_set]
-            seen = set(todo)
-            while todo:
-                at = todo.pop()
-                if at in effects and effects[at].line == first:
-                    found[effects[at]] += 1
-                    continue
-                new = {one for one in self._successors[at] if self._is_in(one, key)} - seen
-                seen |= new
-                todo += new
-        return found.most_common(1)[0][0] if found else None
+            for entry in (at for at in members if self._is_entry(at, key) or at in self._root_set):
+                todo, seen, lines = [entry], {entry}, set[Optional[SourceLine]]()
+                while todo:
+                    at = todo.pop()
+                    if at in own and effects[at].line not in lines:
+                        lines.add(effects[at].line)
+                        found.add(at)
+                    new = {one for one in self._successors[at] if self._is_in(one, key)} - seen
+                    seen |= new
+                    todo += new
+                self._spend(len(seen))
+        return found
 
     def _begins_with(self, first: _Effect, effects: Mapping[int, _Effect]) -> set[int]:
         """Return where the *first* effect of a call is executed; none if that of something else may be among them.
@@ -834,14 +886,16 @@ class _Reader:
         inside = self._until_last_effect(begins, effects)
         if any(at in inside for at in self._pads - begins):
             return None
+        again = {one.behind for one in self._instructions.values() if _RETURNS_TWICE.search(one.text)}
+        lands = self._pads | again  # an exception or longjmp brings control here
         passages = {}
         keys = {}
         for at in begins:
             known = self._calls[at][0] if self._calls[at] else next(iter(self._lines))
             keys[at] = (at, known[1], known[2])
             self._lines.setdefault(keys[at], self._lines[known])
-            kind = Kind.LANDS if at in self._pads else Kind.ARRIVES
-            passages[at] = Passage(kind, (keys[at],), fresh=1, is_pad=at in self._pads, follows=True)
+            kind = Kind.LANDS if at in lands else Kind.ARRIVES
+            passages[at] = Passage(kind, (keys[at],), fresh=1, is_pad=at in lands, follows=True)
         anyone = (next(iter(keys.values())),)
         for at, one in self._instructions.items():
             if at in begins:
@@ -849,12 +903,10 @@ class _Reader:
             leaves = self._leaves(one, anyone) if at in inside else None
             if leaves is not None:
                 passages[at] = Passage(leaves, anyone, is_middle=True)
-            elif at not in inside and (at in self._pads or any(p in inside for p in self._predecessors[at])):
-                kind = Kind.LANDS if at in self._pads else Kind.ARRIVES
-                passages[at] = Passage(kind, (), is_pad=at in self._pads)
-        for one in self._instructions.values():
-            if _RETURNS_TWICE.search(one.text) and one.behind not in passages and one.behind not in inside:
-                passages[one.behind] = Passage(Kind.LANDS, ())
+            elif at not in inside and (
+                at in lands or any(before in inside for before in self._predecessors[at])
+            ):
+                passages[at] = Passage(Kind.LANDS if at in lands else Kind.ARRIVES, (), is_pad=at in lands)
         return passages
 
     def _until_last_effect(
@@ -1090,6 +1142,20 @@ def _is_done_once(function: str, place: gdb.Symtab_and_line, effect: _Effect) ->
             return len(called) == 1 and not _BRANCHES.search(body[: called[0]])
         return not _BRANCHES.search(body.partition(";")[0] if number == last else body)
     return None
+
+
+def _own_call(function: str, source: Sequence[str], first: int) -> Optional[int]:
+    """Return the last line of the *source* on which the *function* that begins on its *first* line calls itself."""
+    name, depth, found = split_function(function).parts[-1], 0, None
+    for number, line in enumerate(source[first - 1 :], first):
+        text = _COMMENT.sub("", line)
+        body = text if depth else text.partition("{")[2]
+        if re.search(rf"(?<![\w.>:]){re.escape(name)}\s*\(", body):
+            found = number
+        depth += text.count("{") - text.count("}")
+        if depth <= 0 and "}" in text:
+            break
+    return found
 
 
 def _mentions(name: str, text: str) -> list[int]:

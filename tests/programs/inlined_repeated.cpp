@@ -8,7 +8,7 @@ struct Counts {
     volatile int begun, done;
 };
 
-static Counts unrolled, nested, compared, same_line, searched, chosen, tagged, rounds;
+static Counts unrolled, nested, compared, same_line, searched, chosen, tagged, rounds, fallen;
 static void *volatile kept;
 
 __attribute__((noinline)) static void put(int size)
@@ -135,6 +135,15 @@ __attribute__((noinline)) static int throws(int number)
     }
 }
 
+__attribute__((noinline)) static void falls(int number)
+{
+    fallen.begun++;
+    fallen.done++;
+    put(number);
+    if (number > 0)
+        falls(number - 1);
+}
+
 static void print(const char *name, const Counts &counts)
 {
     printf("%s %d %d\n", name, counts.begun, counts.done);
@@ -144,6 +153,7 @@ int main()
 {
     const char *const texts[] = {"xa", "b", "zzc", "dc", ""};
     repeats(5);
+    falls(4);
     for (int number = 0; number < 12; number++) {
         merges(number, 3);
         ends(texts[number % 5], number);
@@ -157,4 +167,5 @@ int main()
     print("chooses", chosen);
     print("is_tagged", tagged);
     print("halves", rounds);
+    print("falls", fallen);
 }

@@ -65,6 +65,10 @@ class Listener(Protocol):
     def is_spent(self) -> bool:
         """True if it wants to be told of no further call."""
 
+    @property
+    def addresses(self) -> set[int]:
+        """Where gdb's own breakpoint counts calls; none if their ends matter."""
+
 
 class InlinedCalls:
     """Follows the inlined calls of the function that a location names, thread by thread."""
@@ -77,6 +81,7 @@ class InlinedCalls:
         self._codes: dict[BlockKey, inlined_code.InlinedCode] = {}
         self._too_large: set[BlockKey] = set()
         self._others: set[str] = set()  # functions whose code has the name, too
+        self._looped: set[str] = set()  # functions whose calls of themselves have been looked for
         self._points: list[OwnedBreakpoint] = []
         self._threads: dict[Thread, list[_Frame]] = {}
         self._covered: dict[int, bool] = {}
@@ -162,12 +167,31 @@ class InlinedCalls:
             others.add(function)
         others = {one for one in others if not is_named(self._name, one)} - self._others
         self._others |= others
+        self._note_tail_call(block)
         if others:
             named = ", ".join(sorted(others)[:_NAMED_LINES])
             self.listener.note(
                 f"'{self._location}' has the code of {named} in this program (folded by the linker, or chosen when the"
                 " program is loaded), so calls of either are counted"
             )
+
+    def _note_tail_call(self, block: gdb.Block) -> None:
+        """Say where the function calls itself by a jump, which no breakpoint on it tells from a loop."""
+        function = str(block.function)
+        if function in self._looped or self._name is None or not is_named(self._name, function):
+            return
+        self._looped.add(function)
+        with suppress(inlined_code.LargeFunctionError):
+            line = inlined_code.looped_tail_call(
+                gdb.selected_frame().architecture(), block, self.listener.addresses
+            )
+            if line is not None:
+                called = f"{PurePath(line.file).name}:{line.number}"
+                self.listener.note(
+                    f"'{self._location}' calls itself at {called}, of which the compiler has made a loop (a tail call),"
+                    f" so those calls are not counted; put a point at {called}, too, or compile with"
+                    " -fno-optimize-sibling-calls"
+                )
 
     def _add(self, block: gdb.Block, name: FunctionName) -> None:
         key = block_key(block)
@@ -283,6 +307,8 @@ class InlinedCalls:
     def _land(self, here: _Frame, passage: inlined_code.Passage) -> bool:
         calls = passage.calls
         shared = _shared(here, calls)
+        if passage.is_pad and shared > len(calls) - passage.fresh and not is_step_postponed(self):
+            shared = len(calls) - passage.fresh  # what has begun here before was left, too
         stops = False
         # The cleanup of an exception may call the function, and such a call ends as others do.
         while not passage.is_pad and len(here.calls) > shared and here.calls[-1].in_cleanup:
