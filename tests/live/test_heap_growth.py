@@ -213,7 +213,7 @@ def test_a_recipe_judges_what_is_lost_and_what_a_holder_retains(moments: Path, t
     assert met == [True, False, True, False, None]
     assert played.status == 4
     lost = found["expectations"][3]
-    assert lost["text"] == "lost blocks from idle#2 to idle: +679.7 KiB (at most 0 B)"
+    assert lost["text"] == "lost blocks from idle#2 to idle#4: +679.7 KiB (at most 0 B)"
     assert lost["measured"] == 6 * COUNT * ENTRY + COUNT * 48
     assert "no holder of this heap is called 'cahce'" in found["expectations"][4]["text"]
     grown, whole = found["heap_diffs"]
