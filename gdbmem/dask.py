@@ -15,6 +15,7 @@ from distributed import WorkerPlugin
 
 from gdbmem.dask_memory import ClusterMemory, WorkerMemory, explain_worker
 from gdbmem.json_values import from_json
+from gdbmem.text import printable
 
 __all__ = ["ClusterMemory", "MemoryPlugin", "WorkerMemory", "explain_worker", "explain_workers"]
 
@@ -22,7 +23,9 @@ _PAUSED = "paused"
 _LOOK_SECONDS = 1.0
 _AGAIN_SECONDS = 300.0  # between two explanations in the log of a paused worker, as Dask's own warning
 
-_log = logging.getLogger("distributed.gdbmem")
+_log = logging.getLogger(
+    "distributed.worker.gdbmem"
+)  # below the logger that client.get_worker_logs() returns
 
 
 def explain_workers(client: Any, workers: Optional[Sequence[str]] = None) -> ClusterMemory:
@@ -69,7 +72,17 @@ class MemoryPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed has no ty
             await asyncio.sleep(_LOOK_SECONDS)
             if worker.status.name == _PAUSED and time.monotonic() - last >= _AGAIN_SECONDS:
                 last = time.monotonic()
-                found = await explain_worker(worker)
-                worker.log_event("gdbmem", found)
-                told = found["error"] if "error" in found else str(from_json(WorkerMemory, found))
-                _log.warning("%s", told)
+                _log.warning("%s", await _told(worker))
+
+
+async def _told(worker: Any) -> str:
+    """Return what the memory of *worker* is, which becomes an event too, or why that is unknown."""
+    try:
+        found = await explain_worker(worker)
+        worker.log_event("gdbmem", found)
+        if "error" not in found:
+            return str(from_json(WorkerMemory, found))
+        why = str(found["error"])
+    except Exception as error:  # noqa: BLE001  (it goes on watching: what a worker lacks is memory)
+        why = f"{type(error).__name__}: {error}"
+    return f"gdbmem could not read this worker's memory: {printable(why)}"

@@ -164,3 +164,85 @@ def test_the_unmanaged_memory_of_dasks_workers_adds_up_and_pandas_arrow_and_nump
     assert found["ones"]["resident_bytes"] == pytest.approx(40_000_000, rel=0.01)
     assert found["strings"]["resident_bytes"] == pytest.approx(said["frame"], rel=0.05)
     assert found["table"]["resident_bytes"] == pytest.approx(said["pool"], rel=0.05)
+
+
+PAUSED = """
+import json, time
+from distributed import Client, LocalCluster
+from gdbmem.dask import MemoryPlugin
+def grow():
+    global kept
+    kept = []
+    while int(open("/proc/self/statm").read().split()[1]) * 4096 < 345 << 20:
+        kept.append(b"x" * (1 << 20))
+    time.sleep(60)
+if __name__ == "__main__":
+    options = {"host": "127.0.0.1", "dashboard_address": None, "threads_per_worker": 1, "memory_limit": "400MiB"}
+    with LocalCluster(n_workers=1, **options) as cluster, Client(cluster) as client:
+        client.register_plugin(MemoryPlugin())
+        task = client.submit(grow)
+        until = time.monotonic() + 60
+        while not client.get_events("gdbmem") and time.monotonic() < until:
+            time.sleep(0.2)
+        time.sleep(1)
+        logs = [line for lines in client.get_worker_logs().values() for _, line in lines]
+        print(json.dumps({"events": [found for _, found in client.get_events("gdbmem")], "logs": logs}))
+"""
+
+
+def test_the_log_of_a_dask_worker_that_pauses_says_what_its_memory_is(scratch: Path) -> None:
+    python = BIN / "python"
+    if not python.exists():
+        pytest.skip(f"{python} is missing: scripts/setup fleet")
+    (scratch / "paused.py").write_text(PAUSED)
+    done = subprocess.run(
+        [str(python), "paused.py"], cwd=scratch, capture_output=True, text=True, timeout=200, check=False
+    )
+    said = json.loads(done.stdout.splitlines()[-1])
+    (event,) = said["events"]
+    assert event["process_bytes"] > 320 * MIB and event["managed_bytes"] == 0
+    (told,) = (line for line in said["logs"] if "MiB unmanaged" in line)
+    assert "blocks that malloc mapped individually" in told
+
+
+ACTORS = """
+import json, os
+os.environ.update(RAY_DEDUP_LOGS="0", RAY_USAGE_STATS_ENABLED="0")
+import numpy, ray
+from gdbmem import api
+options = {"object_store_memory": 120 << 20, "include_dashboard": False, "logging_level": "error"}
+ray.init(num_cpus=2, _node_ip_address="127.0.0.1", **options)
+@ray.remote(num_cpus=0.5)
+class Actor:
+    def __init__(self): self.kept = bytearray(b"x" * (30 << 20))
+    def hold(self, array): self.array = array; return int(array.sum())
+    def pid(self): return os.getpid()
+actors = [Actor.remote() for _ in range(3)]
+shared = ray.put(numpy.ones(5 << 20))
+ray.get([one.hold.remote(shared) for one in actors])
+pids = ray.get([one.pid.remote() for one in actors])
+lines = [line for pid in pids for line in open(f"/proc/{pid}/smaps_rollup")]
+truth = sum(int(line.split()[1]) << 10 for line in lines if line.startswith("Pss:"))
+ledger = api.explain_workers(pids)
+entries = {f"{one.category} {one.label}": [one.size_bytes, one.resident_bytes] for one in ledger.entries}
+problems = [one.problem for one in ledger.workers]
+print(json.dumps({"truth": truth, "pss": ledger.pss_bytes, "entries": entries, "problems": problems}))
+ray.shutdown()
+"""
+
+
+def test_the_ledger_of_rays_actors_is_the_kernels_own_sum_with_the_object_store_once(scratch: Path) -> None:
+    python = BIN / "python"
+    if not python.exists() or not list(BIN.glob("ray")):
+        pytest.skip(f"{BIN}/ray is missing: scripts/setup fleet")
+    (scratch / "actors.py").write_text(ACTORS)
+    done = subprocess.run(
+        [str(python), "actors.py"], cwd=scratch, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    assert said["pss"] == pytest.approx(said["truth"], rel=0.01) and not any(said["problems"])
+    size, resident = said["entries"]["shared "]
+    assert resident == pytest.approx(3 * 40 * MIB, rel=0.02), "the object store, in each actor"
+    assert size <= 40.5 * MIB, "and once"
+    assert said["entries"]["heap.mmapped "][0] >= 3 * 30 * MIB

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import importlib
 import sys
 import time
+import types
 from typing import Any
 
 import pytest
@@ -150,3 +153,43 @@ def test_buffers_of_arrow_are_found_by_address_also_those_that_share_a_parent() 
     far = {start: size for start, size in zip(found.starts, found.sizes) if start in (1 << 40, 1 << 41)}
     assert far == {1 << 40: 4096, 1 << 41: 8192}
     assert (1 << 40) + 64 not in found.starts
+
+
+def test_the_log_of_a_paused_worker_tells_its_memory_or_why_not_and_its_watch_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", types.SimpleNamespace(WorkerPlugin=object))
+    monkeypatch.delitem(sys.modules, "gdbmem.dask", raising=False)
+    plugins = importlib.import_module("gdbmem.dask")
+    monkeypatch.setattr(plugins, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(plugins, "_AGAIN_SECONDS", 0.0)
+    answers: list[object] = [OSError(12, "no memory"), {"error": "it was\x1b gone"}, as_json(WORKER)]
+    told: list[object] = []
+
+    async def explain(worker: object) -> object:
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    async def watch() -> None:
+        status = types.SimpleNamespace(name="paused")
+        worker = types.SimpleNamespace(status=status, log_event=lambda topic, found: told.append(found))
+        plugin = plugins.MemoryPlugin()
+        plugin.setup(worker)
+        while answers:
+            await asyncio.sleep(0)
+        status.name = "running"
+        for _ in range(5):
+            await asyncio.sleep(0)
+        plugin.teardown(worker)
+
+    monkeypatch.setattr(plugins, "explain_worker", explain)
+    with caplog.at_level("WARNING", "distributed.worker"):
+        asyncio.run(watch())
+    first, second, third = (record.getMessage() for record in caplog.records)
+    assert first == "gdbmem could not read this worker's memory: OSError: [Errno 12] no memory"
+    assert second.endswith("it was\\x1b gone")
+    assert third == str(WORKER)
+    assert {record.name for record in caplog.records} == {"distributed.worker.gdbmem"}
+    assert len(told) == 2
