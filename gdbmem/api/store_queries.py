@@ -27,6 +27,7 @@ from gdbmem.text import plural, printable
 
 _MEMORY = "160MB"  # of DuckDB, which writes to a temporary folder what needs more
 _MOST_THREADS = 4
+_AT_ONCE = 10_000  # rows
 _FEWEST = 5  # series that are compared with each other
 _MOST_RANKS = 1 << 16  # of a job: more are not looked for
 _EXACT = 1e-13  # of the square of the largest value: what calculation adds
@@ -236,7 +237,7 @@ class Store:
         can_differ = any(len(group) >= _FEWEST for group in groups.values())
         found: list[tuple[float, int, int, int, float, int]] = []
         if can_differ:
-            rows = self._fetch(_COMPARED, [chosen or [], unit, chosen is None])
+            rows = self._each(_COMPARED, [chosen or [], unit, chosen is None])
             for key, path, values in _by_path(rows):
                 found += _odd_of(path, values, groups[key])
         found.sort(key=lambda row: (-row[0], row[1], row[2]))
@@ -366,13 +367,17 @@ class Store:
         return Since(rows[at][0], rows[at][1] or "", rows[at][2], rows[at][3], level)
 
     def _fetch(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return list(self._each(query, parameters))
+
+    def _each(self, query: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
         import duckdb
 
         try:
-            rows: list[tuple[Any, ...]] = self._connection.execute(query, list(parameters)).fetchall()
+            cursor = self._connection.execute(query, list(parameters))
+            while rows := cursor.fetchmany(_AT_ONCE):
+                yield from rows
         except duckdb.Error as error:
             raise damaged(self._folder, " ".join(str(error).split())[:400]) from None
-        return rows
 
 
 @contextlib.contextmanager
@@ -473,7 +478,7 @@ def _line_errors(values: Sequence[float]) -> list[float]:
 _Values = dict[int, tuple[int, int]]  # series → growth, and by how much it may be off
 
 
-def _by_path(rows: Sequence[tuple[Any, ...]]) -> Iterator[tuple[tuple[object, object], int, _Values]]:
+def _by_path(rows: Iterator[tuple[Any, ...]]) -> Iterator[tuple[tuple[object, object], int, _Values]]:
     key: Optional[tuple[object, object, int]] = None
     values: _Values = {}
     for job, program, path, number, grew, uncertain in rows:
