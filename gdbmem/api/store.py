@@ -14,8 +14,7 @@ import importlib.util
 import json
 import os
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any, Callable, NamedTuple, Optional
@@ -163,18 +162,23 @@ def being_read(folder: Path) -> Iterator[tuple[Path, dict[str, list[tuple[str, i
     if not folder.is_dir():
         raise no_store(folder, "there is no such folder")
     held = HeldFolder(folder.resolve())
+    with _named(folder, held), contextlib.ExitStack() as stack:
+        with contextlib.suppress(OSError):  # a store of another user, or on a file system without locks
+            lock = os.open(held.path / _READING, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            stack.callback(os.close, lock)
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        yield held.path, read_list(held.path)
+
+
+@contextlib.contextmanager
+def _named(folder: Path, held: HeldFolder) -> Iterator[None]:
+    """Close *held* at the end, and have errors name *folder* in its place."""
+    path = str(held.path)
     try:
-        with contextlib.ExitStack() as stack:
-            with contextlib.suppress(OSError):  # a store of another user, or on a file system without locks
-                lock = os.open(held.path / _READING, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-                stack.callback(os.close, lock)
-                fcntl.flock(lock, fcntl.LOCK_SH)
-            tables = read_list(held.path)
-            yield held.path, tables
+        yield
     except InputError as error:
-        raise type(error)(
-            error.message.replace(str(held.path), printable(str(folder))), slug=error.slug, hint=error.hint
-        ) from None
+        message = error.message.replace(path, printable(str(folder)))
+        raise type(error)(message, slug=error.slug, hint=error.hint) from None
     finally:
         held.close()
 
@@ -208,6 +212,7 @@ def _sources(operands: Sequence[str], names: Optional[str], notices: list[Notice
 
 
 def _beneath(folder: Path, pattern: Optional[re.Pattern[str]], notices: list[Notice]) -> Iterator[_Source]:
+    unlike = 0
     for here, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         if is_run(here):
@@ -219,8 +224,15 @@ def _beneath(folder: Path, pattern: Optional[re.Pattern[str]], notices: list[Not
             continue
         for name in files:
             path = Path(here, name)
-            if not name.startswith(".") and path.is_file() and not path.is_symlink():
-                yield _of_file(path, pattern, None)._replace(is_found=True)
+            if name.startswith(".") or not path.is_file() or path.is_symlink():
+                continue
+            if pattern is not None and pattern.fullmatch(str(path.absolute())) is None:
+                unlike += 1
+                continue
+            yield _of_file(path, pattern, None)._replace(is_found=True)
+    if unlike:
+        which = plural(unlike, "file does", "files do")
+        notices.append(Notice("bad-names", f"{which} not match --names in {printable(str(folder))}"))
 
 
 def _of_run(run: Run, selector: Optional[str], notices: list[Notice]) -> Iterator[_Source]:
@@ -652,6 +664,7 @@ class _Writer:
         self.tables = {name: list(tables[name]) for name in TABLES}
         numbers = [int(re.sub(r"[^0-9]", "", file)) for listed in tables.values() for file, _ in listed]
         self._next = max(numbers, default=0) + 1
+        self._written: list[Path] = []  # that do not count yet
 
     def write(self, name: str, table: Any) -> None:
         """Write *table* as a further file of the table *name*, which small files before it are merged into."""
@@ -662,7 +675,10 @@ class _Writer:
         rows = table.num_rows
         while listed and listed[-1][1] <= 2 * rows and listed[-1][1] < _WHOLE_ROWS and rows < _WHOLE_ROWS:
             file, more = listed.pop()
-            parts.insert(0, parquet.read_table(self.folder / file))
+            try:
+                parts.insert(0, parquet.read_table(self.folder / file))
+            except (OSError, pa.ArrowException) as error:
+                raise damaged(self.folder, str(error)) from None
             rows += more
         if len(parts) > 1:
             table = pa.concat_tables(parts)
@@ -670,12 +686,21 @@ class _Writer:
                 table = table.sort_by([("path_id", "ascending"), ("profile_id", "ascending")])
         file = f"{name}-{self._next:06}.parquet"
         self._next += 1
+        self._written.append(self.folder / file)
         descriptor = os.open(self.folder / file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         with open(descriptor, "wb") as stream:  # noqa: PTH123  (a descriptor)
             parquet.write_table(table, stream, **_FORMATS[name])
             stream.flush()
             os.fsync(descriptor)
         listed.append((file, rows))
+
+    def write_all(self, batch: _Batch) -> None:
+        """Write what is left of *batch*."""
+        if batch.facts:
+            self.write("facts", batch.facts_table())
+        if batch.new_paths:
+            self.write("paths", batch.paths_table())
+        self.write("profiles", batch.profiles_table())
 
     def commit(self) -> None:
         """Make what was written count, as a whole."""
@@ -686,11 +711,18 @@ class _Writer:
             stream.flush()
             os.fsync(stream.fileno())
         new.rename(self.folder / _LIST)
+        self._written.clear()
         folder = os.open(self.folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+    def undo(self) -> None:
+        """Remove what was written and does not count."""
+        for file in self._written:
+            with contextlib.suppress(OSError):
+                file.unlink()
 
 
 _FORMATS: dict[str, dict[str, Any]] = {
@@ -727,27 +759,29 @@ def _locked(folder: Path, progress: Callable[[str], None]) -> Iterator[Path]:
         pass
     except OSError as error:
         raise _unwritable(folder, error) from None
-    if not folder.is_dir() or folder.is_symlink():
+    if not folder.is_dir():
         raise no_store(folder, "it is not a folder")
-    check_own(folder)
-    held = HeldFolder(folder)
     try:
-        names = os.listdir(held.path)  # noqa: PTH208
-        if not {_LIST, _WRITING} & {*names} and names:
-            raise no_store(folder, f"it has no {_LIST}, and is not empty")
-        for name in (_WRITING, _READING):
-            os.close(os.open(held.path / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
-        with open(held.path / _WRITING, "r+b") as stream:  # noqa: PTH123
-            try:
-                fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                progress(f"waiting for another add to {printable(str(folder))}")
-                fcntl.flock(stream, fcntl.LOCK_EX)
-            yield held.path
+        check_own(folder.resolve())
+    except InputError as error:
+        raise InputError(error.message, slug=error.slug, hint="name a folder of your own") from None
+    held = HeldFolder(folder.resolve())
+    try:
+        with _named(folder, held):
+            names = os.listdir(held.path)  # noqa: PTH208
+            if not {_LIST, _WRITING} & {*names} and names:
+                raise no_store(folder, f"it has no {_LIST}, and is not empty")
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+            os.close(os.open(held.path / _READING, flags, 0o600))
+            with open(os.open(held.path / _WRITING, flags, 0o600), "rb") as stream:  # noqa: PTH123
+                try:
+                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    progress(f"waiting for another add to {printable(str(folder))}")
+                    fcntl.flock(stream, fcntl.LOCK_EX)
+                yield held.path
     except OSError as error:
         raise _unwritable(folder, error) from None
-    finally:
-        held.close()
 
 
 def _unwritable(folder: Path, error: OSError) -> InputError:
@@ -784,45 +818,83 @@ def add(
         _remove_unlisted(held, tables)
         writer = _Writer(held, tables)
         batch, seen = _begin(held, tables)
-        counts = Counter[str]()
-        unreadable: list[str] = []
         before = len(batch.known_paths)
-        hashes = _Hashes()
-        for number, source in enumerate(sources):
-            progress(f"adding {number + 1:,} of {len(sources):,} profiles")
-            try:
-                counts["known"] += _add_source(source, options or ReadOptions(), batch, seen, hashes)
-            except (GdbmemError, OSError) as error:
-                if source.is_found and isinstance(error, GdbmemError) and error.slug in _NO_PROFILE:
-                    counts["others"] += 1
-                    continue
-                unreadable.append(error.sentence if isinstance(error, GdbmemError) else str(error))
-            if batch.rows >= _WHOLE_ROWS:
-                writer.write("facts", batch.facts_table())
-        if batch.profiles:
-            if batch.facts:
-                writer.write("facts", batch.facts_table())
-            if batch.new_paths:
-                writer.write("paths", batch.paths_table())
-            writer.write("profiles", batch.profiles_table())
-        if batch.profiles or not (held / _LIST).exists():
-            writer.commit()
-            _remove_unlisted(held, writer.tables)
-    if counts["others"]:
-        text = f"{plural(counts['others'], 'other file is', 'other files are')} in the folders: not profiles"
-        notices.append(Notice("format-unreadable", text))
-    if hashes.alike:
-        text = f"files of one name in several folders count as one: {', '.join(sorted(hashes.alike)[:3])}"
-        notices.append(Notice("compared-on-base-names", printable(text)))
+        try:
+            taken = _take(sources, options or ReadOptions(), batch, seen, writer, progress)
+            if batch.profiles:
+                writer.write_all(batch)
+            if batch.profiles or not (held / _LIST).exists():
+                writer.commit()
+        except BaseException:
+            writer.undo()
+            raise
+        _remove_unlisted(held, writer.tables)
+    notices += taken.notices({row["series"] for row in batch.profiles})
     return Added(
         str(folder),
         len(batch.profiles),
-        counts["known"],
+        taken.known,
         len(batch.known_paths) - before,
         batch.all_rows,
-        unreadable,
+        taken.unreadable,
         notices,
     )
+
+
+class _Taken:
+    """What became of the sources of an add, but for the profiles."""
+
+    def __init__(self) -> None:
+        self.known = 0
+        self.unreadable: list[str] = []
+        self._others: list[
+            tuple[str, str]
+        ] = []  # series and sentence of files of a folder that look like none
+        self.hashes = _Hashes()
+
+    def refuse(self, source: _Source, error: Exception) -> None:
+        """Note why *source* was left out."""
+        if isinstance(error, OSError):
+            sentence = f"cannot read {printable(str(source.path))}: {error.strerror or error}"
+        else:
+            sentence = error.sentence if isinstance(error, GdbmemError) else str(error)
+        if source.is_found and isinstance(error, GdbmemError) and error.slug in _NO_PROFILE:
+            self._others.append((source.origin.series, sentence))
+        else:
+            self.unreadable.append(sentence)
+
+    def notices(self, series: Set[object]) -> Iterator[Notice]:
+        """Yield what a user should know of them; in *series* are profiles, and what is called like them is damaged."""
+        self.unreadable += [sentence for one, sentence in self._others if parquet_text(one) in series]
+        others = [one for one, _ in self._others if parquet_text(one) not in series]
+        if others:
+            text = f"{plural(len(others), 'other file is', 'other files are')} in the folders: not profiles"
+            yield Notice("format-unreadable", text)
+        if self.hashes.alike:
+            names = ", ".join(sorted(self.hashes.alike)[:3])
+            text = f"files of one name in several folders count as one: {names}"
+            yield Notice("compared-on-base-names", printable(text))
+
+
+def _take(
+    sources: Sequence[_Source],
+    options: ReadOptions,
+    batch: _Batch,
+    seen: set[tuple[object, ...]],
+    writer: _Writer,
+    progress: Callable[[str], None],
+) -> _Taken:
+    """Read *sources* into *batch*, whose rows *writer* gets whenever they are many."""
+    taken = _Taken()
+    for number, source in enumerate(sources):
+        progress(f"adding {number + 1:,} of {len(sources):,} profiles")
+        try:
+            taken.known += _add_source(source, options, batch, seen, taken.hashes)
+        except (GdbmemError, OSError) as error:
+            taken.refuse(source, error)
+        if batch.rows >= _WHOLE_ROWS:
+            writer.write("facts", batch.facts_table())
+    return taken
 
 
 def _begin(

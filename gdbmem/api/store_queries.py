@@ -12,14 +12,14 @@ import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from statistics import median
-from typing import Annotated, Any, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.api.ranks import LEAST_BYTES, differs
 from gdbmem.api.store import being_read, damaged, packages
 from gdbmem.errors import InputError, Notice, UsageError
-from gdbmem.json_values import Key
 from gdbmem.model.calltree import Frame
 from gdbmem.model.ranks import HEAP
 from gdbmem.profiles.paths import matches
@@ -28,6 +28,7 @@ from gdbmem.text import plural, printable
 _MEMORY = "160MB"  # of DuckDB, which writes to a temporary folder what needs more
 _MOST_THREADS = 4
 _AT_ONCE = 10_000  # rows
+_LOOK_SECONDS = 0.1
 _FEWEST = 5  # series that are compared with each other
 _MOST_RANKS = 1 << 16  # of a job: more are not looked for
 _EXACT = 1e-13  # of the square of the largest value: what calculation adds
@@ -183,7 +184,7 @@ class StoreAnswer(NamedTuple):
     missing: Sequence[int] = ()  # ranks of the jobs without a profile here
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[Any]] = ()
-    notices: Annotated[Sequence[Notice], Key("warnings")] = ()
+    notices: Sequence[Notice] = ()
 
 
 class Store:
@@ -192,6 +193,7 @@ class Store:
     def __init__(self, connection: Any, folder: Path) -> None:
         self._connection = connection
         self._folder = folder
+        self._worker = ThreadPoolExecutor(1)
         fields = ", ".join(Series._fields)
         self.series = [Series(*row) for row in self._fetch(f"select {fields} from series order by series_id")]
         self._histories: dict[tuple[int, int], dict[int, int]] = {}
@@ -273,9 +275,9 @@ class Store:
             allowed = {duckdb.StatementType.SELECT, duckdb.StatementType.EXPLAIN}
             if len(statements) != 1 or not kinds <= allowed:
                 raise UsageError("--sql takes one query", hint="--sql 'select * from growth limit 5'")
-            result = self._connection.execute(statements[0])
+            result = self._wait(lambda: self._connection.execute(statements[0]))
             columns = [column[0] for column in result.description]
-            rows = result.fetchall()
+            rows = self._wait(result.fetchall)
         except duckdb.Error as error:
             text = " ".join(str(error).split())
             raise InputError(f"DuckDB refuses the query: {printable(text[:400])}", slug="store-sql") from None
@@ -289,16 +291,13 @@ class Store:
     def _about_series(self, unit: Optional[str]) -> Iterator[Notice]:
         single = [one for one in self.series if one.profiles < 2 and unit in (None, one.unit)]
         if single:
-            text = (
-                f"of {len(self.series):,} series, {plural(len(single), 'has', 'have')} one profile only, as"
-            )
-            yield Notice(
-                "series-of-one", f"{text} {printable(single[0].series)}: nothing is known of its growth"
-            )
+            text = f"{plural(len(single), 'series has', 'series have')} one profile only, which tells no growth, as"
+            yield Notice("series-of-one", f"{text} {printable(single[0].series)}")
         missing = self._missing()
         if missing:
             named = ", ".join(map(str, missing[:8])) + (", …" if len(missing) > 8 else "")
-            yield Notice("no-rank", f"no profile of {plural(len(missing), 'rank')} is here: {named}")
+            which = f"rank {named}" if len(missing) == 1 else f"{len(missing):,} ranks ({named})"
+            yield Notice("no-rank", f"no profile of {which} is here")
 
     def _missing(self) -> list[int]:
         found: set[int] = set()
@@ -366,6 +365,17 @@ class Store:
         at, level = found
         return Since(rows[at][0], rows[at][1] or "", rows[at][2], rows[at][3], level)
 
+    def _wait(self, work: Callable[[], Any]) -> Any:
+        """Return what *work* returns; a signal ends it, which DuckDB itself does not notice."""
+        future = self._worker.submit(work)
+        try:
+            return future.result()
+        except BaseException:
+            while not future.done():
+                self._connection.interrupt()
+                wait([future], _LOOK_SECONDS)
+            raise
+
     def _fetch(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return list(self._each(query, parameters))
 
@@ -373,8 +383,8 @@ class Store:
         import duckdb
 
         try:
-            cursor = self._connection.execute(query, list(parameters))
-            while rows := cursor.fetchmany(_AT_ONCE):
+            cursor = self._wait(lambda: self._connection.execute(query, list(parameters)))
+            while rows := self._wait(lambda: cursor.fetchmany(_AT_ONCE)):
                 yield from rows
         except duckdb.Error as error:
             raise damaged(self._folder, " ".join(str(error).split())[:400]) from None

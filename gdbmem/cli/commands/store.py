@@ -12,8 +12,10 @@ from typing import Optional, TextIO
 
 from gdbmem.api.store import NOT_LISTED, Added, add
 from gdbmem.api.store_queries import GrownPath, OddSeries, Since, StoreAnswer, opened
+from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import ExitStatus, UsageError
+from gdbmem.files import spool_operands
 from gdbmem.model.calltree import Frame
 from gdbmem.profiles.own_code import Places, full_function, full_place, function_name, own_frame
 from gdbmem.terminal import drawing
@@ -35,14 +37,16 @@ _QUESTIONS = ("grew", "odd", "series")
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Add profiles to a store, or ask it."""
     args = parser.parse_args(argv)
+    unwind_when_ended()
     return _add(args) if args.action == "add" else _query(args)
 
 
 def _add(args: argparse.Namespace) -> int:
     options = read_options_from(args)
+    operands = spool_operands(args.operands)
     with open_output(args.output, force=args.force) as stream:
         with Working("adding profiles"):
-            added = add(args.store, args.operands, names=args.names, options=options, progress=_say_waiting)
+            added = add(args.store, operands, names=args.names, options=options, progress=_say_waiting)
         if args.json:
             stream.write(to_json(whole("stored", added, _sum_of(added))))
         else:
@@ -110,9 +114,6 @@ def _ranks(text: Optional[str]) -> Optional[list[int]]:
 
 def _document(found: StoreAnswer) -> str:
     document: Document = whole("store", found, answer(found))
-    document["warnings"] = (
-        document.pop("warnings") if not found.notices else [n._asdict() for n in found.notices]
-    )
     if found.question == "sql":
         document["rows"] = json.loads(json.dumps(found.rows, default=str))
     return to_json(document)
