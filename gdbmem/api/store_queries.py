@@ -190,10 +190,10 @@ class StoreAnswer(NamedTuple):
 class Store:
     """A store that is open for questions."""
 
-    def __init__(self, connection: Any, folder: Path) -> None:
+    def __init__(self, connection: Any, worker: ThreadPoolExecutor, folder: Path) -> None:
         self._connection = connection
         self._folder = folder
-        self._worker = ThreadPoolExecutor(1)
+        self._worker = worker
         fields = ", ".join(Series._fields)
         self.series = [Series(*row) for row in self._fetch(f"select {fields} from series order by series_id")]
         self._histories: dict[tuple[int, int], dict[int, int]] = {}
@@ -366,15 +366,7 @@ class Store:
         return Since(rows[at][0], rows[at][1] or "", rows[at][2], rows[at][3], level)
 
     def _wait(self, work: Callable[[], Any]) -> Any:
-        """Return what *work* returns; a signal ends it, which DuckDB itself does not notice."""
-        future = self._worker.submit(work)
-        try:
-            return future.result()
-        except BaseException:
-            while not future.done():
-                self._connection.interrupt()
-                wait([future], _LOOK_SECONDS)
-            raise
+        return _waited(self._connection, self._worker, work)
 
     def _fetch(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         return list(self._each(query, parameters))
@@ -411,30 +403,48 @@ def opened(store: str | os.PathLike[str]) -> Iterator[Store]:
             "autoload_known_extensions": False,
         }
         connection = duckdb.connect(":memory:", config=settings)
+        worker = ThreadPoolExecutor(1)
         try:
-            files: list[str] = []
-            for name, listed in tables.items():
-                if not listed:
-                    raise InputError(
-                        f"the store {printable(str(folder))} is empty",
-                        slug="store-empty",
-                        hint="gdbmem store add",
-                    )
-                here = [str(held / file) for file, _ in listed]
-                view = "stored_profiles" if name == "profiles" else name
-                connection.read_parquet(here).create_view(view)
-                files += here
-            connection.execute("set allowed_paths = ?", [files])
-            connection.execute("set enable_external_access = false")
-            connection.execute("set lock_configuration = true")
-            for statement in _VIEWS.split(";"):
-                connection.execute(statement)
-            yield Store(connection, folder)
+            if not all(tables.values()):
+                raise InputError(
+                    f"the store {printable(str(folder))} is empty",
+                    slug="store-empty",
+                    hint="gdbmem store add",
+                )
+            _waited(connection, worker, lambda: _prepare(connection, held, tables))
+            yield Store(connection, worker, folder)
         except duckdb.Error as error:
             raise damaged(folder, " ".join(str(error).replace(str(held), "").split())[:400]) from None
         finally:
+            worker.shutdown()
             connection.close()
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _prepare(connection: Any, held: Path, tables: Mapping[str, Sequence[tuple[str, int]]]) -> None:
+    """Make the tables and views for SQL, which can then read nothing else."""
+    files: list[str] = []
+    for name, listed in tables.items():
+        here = [str(held / file) for file, _ in listed]
+        connection.read_parquet(here).create_view("stored_profiles" if name == "profiles" else name)
+        files += here
+    connection.execute("set allowed_paths = ?", [files])
+    connection.execute("set enable_external_access = false")
+    connection.execute("set lock_configuration = true")
+    for statement in _VIEWS.split(";"):
+        connection.execute(statement)
+
+
+def _waited(connection: Any, worker: ThreadPoolExecutor, work: Callable[[], Any]) -> Any:
+    """Return what *work* returns; a signal ends it, which DuckDB does not notice, or takes for an error of its own."""
+    future = worker.submit(work)
+    try:
+        return future.result()
+    except BaseException:
+        while not future.done():
+            connection.interrupt()
+            wait([future], _LOOK_SECONDS)
+        raise
 
 
 def since(values: Sequence[float], *, grows: bool = True) -> Optional[tuple[int, float]]:
