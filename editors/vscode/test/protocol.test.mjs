@@ -178,8 +178,9 @@ test('a program that runs can be paused, and left while it runs', { skip }, asyn
     await session.client.continueRequest({ threadId: 1 });
     // gdb answers before it continues, and can hang if it shall kill meanwhile, with or without gdbmem.
     await new Promise((done) => setTimeout(done, 700));
-    // As the editor ends a session: a gdb that refuses, as while valgrind runs, gets SIGTERM.
+    // A gdb that refuses, as while valgrind runs, gets SIGTERM from the editor, and ends at the latest when the editor does.
     await session.client.disconnectRequest({ terminateDebuggee: true }).catch(() => session.child.kill('SIGTERM'));
+    session.child.stdin.end();
     await session.ended;
     assert.deepEqual(await gone(program), []);
     rmSync(join(folder, 'deaf'));
