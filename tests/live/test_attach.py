@@ -147,11 +147,13 @@ def test_under_valgrind_the_snaps_come_through_vgdb(tool: str, program: Program,
         assert "+97.7 KiB since before" in done.stdout, done.stderr
         assert f"process {process.pid} (" in done.stderr
         assert f"({tool}-" not in done.stderr, "the program is meant, not its valgrind"
-        for command in (["explain"], ["monitor", "--for", "200ms"]):
-            words = [str(GDBMEM), *command, str(process.pid)]
-            told = shell(*words, folder=tmp_path, check=True)
-            said = told.stdout + told.stderr
-            assert "grows_when_asked" in said and f"{tool}-" not in said, said
+        ledger = json.loads(
+            shell(str(GDBMEM), "explain", "--json", str(process.pid), folder=tmp_path, check=True).stdout
+        )
+        assert ledger["program"] == "grows_when_asked"
+        told = shell(str(GDBMEM), "monitor", "--for", "200ms", str(process.pid), folder=tmp_path, check=True)
+        said = told.stdout + told.stderr
+        assert "grows_when_asked" in said and f"{tool}-" not in said, said
         diff = difference(tmp_path, "kept:before", "kept:after")
         assert diff["delta_bytes"] == KEPT and guilty(diff) == "keep"
         assert process.end() == 7

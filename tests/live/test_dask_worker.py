@@ -28,7 +28,8 @@ sizes = {"ones": 16_000_000, "zeros": 80_000_000, "bytes": 20_000_000, "strings"
 tasks = {key: types.SimpleNamespace(nbytes=size) for key, size in sizes.items()}
 worker = types.SimpleNamespace(data=data, state=types.SimpleNamespace(tasks=tasks), address="tcp://here")
 found = asyncio.run(explain_worker(worker))
-strings = sys.getsizeof(data["strings"]) + sum(map(sys.getsizeof, data["strings"]))
+blocks = [sys.getsizeof(one) + 15 & -16 for one in data["strings"]]  # as Python's allocator gives them
+strings = sys.getsizeof(data["strings"]) + sum(blocks)
 print(json.dumps({"found": found, "strings": strings}))
 """
 
@@ -42,7 +43,7 @@ def test_the_unmanaged_memory_of_a_worker_adds_up_with_the_error_of_sizeof(scrat
     assert results["zeros"]["resident_bytes"] < MIB, "nobody has written them"
     assert results["ones"]["resident_bytes"] == pytest.approx(16_000_000, rel=0.01)
     assert results["bytes"]["resident_bytes"] == pytest.approx(20_000_000, rel=0.01)
-    assert results["strings"]["resident_bytes"] == pytest.approx(said["strings"], rel=0.1)
+    assert results["strings"]["resident_bytes"] == pytest.approx(said["strings"], rel=0.02)
     terms = sum(term["size_bytes"] for term in found["terms"])
     error = found["managed_resident_bytes"] - found["managed_bytes"]
     assert terms + error == found["process_bytes"] - found["managed_bytes"], "to the byte"

@@ -213,8 +213,9 @@ def test_a_recipe_judges_what_is_lost_and_what_a_holder_retains(moments: Path, t
     assert met == [True, False, True, False, None]
     assert played.status == 4
     lost = found["expectations"][3]
-    assert lost["text"] == "lost blocks from idle#2 to idle#4: +679.7 KiB (at most 0 B)"
-    assert lost["measured"] == 6 * COUNT * ENTRY + COUNT * 48
+    assert re.fullmatch(r"lost blocks from idle#2 to idle#4: \+679\.[67] KiB \(at most 0 B\)", lost["text"])
+    # A stale word on the stack may lead to the last of the blocks of 48 bytes (with glibc 2.43).
+    assert lost["measured"] in (6 * COUNT * ENTRY + COUNT * 48, 6 * COUNT * ENTRY + (COUNT - 1) * 48)
     assert "no holder of this heap is called 'cahce'" in found["expectations"][4]["text"]
     grown, whole = found["heap_diffs"]
     assert grown["between"] == ["idle#1", "idle#2"]

@@ -43,8 +43,8 @@ def check(document: dict[str, Any], target: Running) -> None:
     """Compare holders and lost blocks with what the program counted."""
     (lists,), (holders,) = counted(target, "lists"), counted(target, "holders")
     assert retained(document, "lists") == lists
-    # A register may still lead to a few of the blocks; a large array has a mapping of its own.
-    assert -10_000 <= retained(document, "holders") - holders <= 8
+    # A register may still lead to a few of the blocks; the header of a large array, mapped by itself, is longer.
+    assert -10_000 <= retained(document, "holders") - holders <= 16
     count, size = counted(target, "lost")
     leaks = document["leaks"]
     assert (
