@@ -58,6 +58,9 @@ _ONLY_READS = re.compile(
 _LOADS_CONSTANT = re.compile(r"^mov\w*\s+\$0x(?P<at>[0-9a-f]+),%(?:e(?P<register>\w+)|(?P<other>r\w+))$")
 _MOST_FIRST = 4  # lines of a function on one of which its calls may begin
 _FARTHEST = 400  # instructions to one that loads the address of a variable
+_SEVERAL_AT_ONCE = re.compile(
+    r"^v?(?:p(?:add|sub|mul|cmp|and|or|sll|srl|sra|max|min)\w*|(?:add|sub|mul|div|max|min|fn?m\w+)p[sd])\s.*%[xyz]mm"
+)
 _COMMENT = re.compile(r"//.*|/\*.*?\*/")
 _LONGEST_HEADER = 12  # lines from the name of a function to its first statement
 _BRANCHES = re.compile(r"\b(?:if|else|for|while|do|switch|case|goto|return|try|catch)\b|[?]|&&|[|][|]")
@@ -724,6 +727,11 @@ class _Reader:
         these effects alternate on each path, the passages are right; otherwise the effects tell where calls begin.
         """
         effects = {at: found for at, one in self._instructions.items() if (found := self._effect(one))}
+        area = set(self._instructions)
+        for key, members in self._members.items():
+            several = (at for at in members if _SEVERAL_AT_ONCE.match(self._instructions[at].text))
+            if not members & effects.keys() and any(self._is_repeated(at, area) for at in several):
+                self._unclear.add(self._lines[key])  # a turn of the loop computes several calls
         first, is_once = self._first_effect(effects)
         begins = self._begins_with(first, effects) if first is not None else set()
         if not begins:

@@ -183,7 +183,7 @@ REPEATED = (
 
 
 @pytest.mark.parametrize(
-    ("compiler", "level"), cover(BUILDS, lambda compiler, level: (compiler, level) == ("clang++", ("-O3",)))
+    ("compiler", "level"), cover(BUILDS, lambda compiler, level: (compiler, level) == ("g++", ("-O3",)))
 )
 def test_calls_whose_code_was_repeated_joined_or_merged_are_counted_by_what_each_does_first(
     program: Program, scratch: Path, compiler: str, level: tuple[str, ...]
@@ -192,7 +192,9 @@ def test_calls_whose_code_was_repeated_joined_or_merged_are_counted_by_what_each
         f"  - {{at: {name}, name: {name}}}\n  - {{at: {name}, name: {name}.end, after: true}}\n"
         for name in REPEATED
     )
-    points += "  - {at: falls}\n"
+    points += (
+        "  - {at: falls}\n  - {at: weighs, hits: {only: [1]}}\n"  # which is computed for several at once
+    )
     target = built(program, "inlined_repeated", compiler, level)
     target.touch()  # a source that is newer is not trusted
     played = play(f"engine: faults\npoints:\n{points}", scratch, program=target)
@@ -200,6 +202,9 @@ def test_calls_whose_code_was_repeated_joined_or_merged_are_counted_by_what_each
     taken = Counter(record["base_name"] for record in snapshots(played.run))
     own = {name: (int(begun), int(done)) for name, begun, done in counted}
     said = [one["message"] for one in played.facts["warnings"] if one["slug"] == "inlined-unclear"]
+    several = [text for text in said if "'weighs' is inlined" in text]
+    assert several or (compiler, level) != ("g++", ("-O3",))
+    said = [text for text in said if text not in several]
     if taken["falls"] != own.pop("falls")[0]:
         line = line_of("inlined_repeated.cpp", "falls(number - 1)")
         assert (

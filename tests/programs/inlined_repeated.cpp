@@ -144,6 +144,20 @@ __attribute__((noinline)) static void falls(int number)
         falls(number - 1);
 }
 
+static inline int weighs(int number)
+{
+    int weight = number * 3;
+    return weight ^ 5;
+}
+
+__attribute__((noinline)) static int weighs_all(const int *numbers, int count)
+{
+    int sum = 0;
+    for (int i = 0; i < count; i++)
+        sum += weighs(numbers[i]);
+    return sum;
+}
+
 static void print(const char *name, const Counts &counts)
 {
     printf("%s %d %d\n", name, counts.begun, counts.done);
@@ -154,6 +168,10 @@ int main()
     const char *const texts[] = {"xa", "b", "zzc", "dc", ""};
     repeats(5);
     falls(4);
+    static int numbers[777];
+    for (int i = 0; i < 777; i++)
+        numbers[i] = rand();
+    put(weighs_all(numbers, 777) & 255);
     for (int number = 0; number < 12; number++) {
         merges(number, 3);
         ends(texts[number % 5], number);
