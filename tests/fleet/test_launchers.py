@@ -190,3 +190,36 @@ def test_of_equal_ranks_none_is_called_odd(scratch: Path, time: int) -> None:
     assert status == 0, said
     _, ranks = judged(scratch, "runs")
     assert ranks["can_differ"] and ranks["odd"] == [], ranks["odd"]
+
+
+GROWS = """\
+import os, time
+names = ("PMI_RANK", "OMPI_COMM_WORLD_RANK", "RANK", "SLURM_PROCID")
+rank = int(next(os.environ[name] for name in names if name in os.environ))
+kept = []
+for _ in range(24):
+    kept.append(b"x" * (1 + rank << 20))
+    time.sleep(0.25)
+os._exit(0)
+"""
+
+
+def test_one_monitor_of_a_host_records_the_ranks_of_each_launcher(launcher: Launcher, scratch: Path) -> None:
+    (scratch / "grows.py").write_text(GROWS)
+    words = (GDBMEM, "monitor", "--one-per-node", "--run", "node", "--", sys.executable, "grows.py")
+    status, said = run(launcher, 3, *words, folder=scratch)
+    assert status == 0, said
+    assert said.count("the ranks of this host are recorded in") == 1
+    until = time.monotonic() + 30
+    while "ended" not in json.loads((scratch / "node" / "run.json").read_text()):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    done = subprocess.run([GDBMEM, "ranks", "node", "--json"], cwd=scratch, capture_output=True, check=True)
+    found = json.loads(done.stdout)
+    assert [one["rank"] for one in found["ranks"]] == [0, 1, 2] and not found["missing"]
+    assert found["total"]["rank_of_max"] == 2
+    for one in found["ranks"]:
+        grown = (one["after_bytes"] - one["before_bytes"]) / (1 + one["rank"] << 20)
+        assert 12 <= grown <= 36, (
+            "24 blocks, but for those before the first sample; Python begins with 10 MiB"
+        )
