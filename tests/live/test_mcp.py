@@ -138,12 +138,15 @@ def test_an_agent_comes_from_a_process_to_the_line_that_makes_it_grow(tmp_path: 
             if "answer" not in step:
                 client.notify(step["send"]["method"], **params)
                 continue
-            number = client.send(step["send"]["method"], **params)
-            answer = client.receive()
-            assert answer["id"] == number
+            for _ in range(4):
+                number = client.send(step["send"]["method"], **params)
+                answer = client.receive()
+                assert answer["id"] == number
+                found = answer["result"].get("structuredContent", {})
+                if found.get("verdict", {}).get("grows", True):
+                    break  # else watched again: on a busy machine the decoder may rest for most of that time
             check_answer(answer["result"], step["answer"])
             if "name" in params:
-                found = answer["result"]["structuredContent"]
                 check(found, SCHEMAS[params["name"]])
                 if "rows" in found:
                     assert (
