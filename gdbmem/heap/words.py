@@ -12,6 +12,7 @@ pointers: those that don't lead to the beginning of a block are kept apart, too,
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -93,18 +94,15 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges) -> Edges:
     texts = np.zeros(blocks.count, bool)
     count = np.zeros(blocks.count, np.int32)
     columns: list[list[Any]] = [[np.zeros(0, kind)] for kind in (np.int32, np.uint8, bool, bool)]
-    for region in range(len(blocks.lo)):
-        low, high = int(blocks.lo[region]), int(blocks.hi[region])
-        for base, words in reader.pieces(low + HEADER, high + 8):
-            at_word = (base - HEADER - low) // 8 + 2 * int(blocks.first[region])
-            objects.look(words, at_word)
-            found = _edges_in(words, blocks, at_word, texts)
-            if found is not None:
-                first = int(found[0][0])
-                counts = np.bincount(found[0] - first)
-                count[first : first + len(counts)] += counts.astype(np.int32)
-                for column, values in zip(columns, found[1:]):
-                    column.append(values)
+    for at_word, words in _words_of(blocks, reader):
+        objects.look(words, at_word)
+        found = _edges_in(words, blocks, at_word, texts)
+        if found is not None:
+            first = int(found[0][0])
+            counts = np.bincount(found[0] - first)
+            count[first : first + len(counts)] += counts.astype(np.int32)
+            for column, values in zip(columns, found[1:]):
+                column.append(values)
     to, offsets, doubtful, weak = (joined(column) for column in columns)
     release_freed_memory()
     _settle_doubts(blocks, (count, offsets), doubtful, weak)
@@ -122,6 +120,35 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges) -> Edges:
         sure = np.logical_not(doubtful, out=doubtful)
         to, offsets, weak = to[sure], offsets[sure], weak[sure]
     return Edges(first_edges, to, offsets, weak, (holders, text_ends), objects.found(), reader.unread_bytes)
+
+
+def _words_of(blocks: Blocks, reader: Reader) -> Iterator[tuple[int, Any]]:
+    """Yield some words of the blocks after others, and the number of the first of them, counted in all units.
+
+    Small regions come together, with zeros between them: an allocator may have very many slabs.
+    """
+    np = import_numpy()
+    firsts, lo, hi = (column.tolist() for column in (blocks.first, blocks.lo, blocks.hi))
+
+    def region(number: int) -> Iterator[tuple[int, Any]]:
+        begin = lo[number] + HEADER
+        for base, words in reader.pieces(begin, hi[number] + 8):
+            yield (base - begin) // 8 + 2 * firsts[number], words
+
+    begin = 0
+    while begin < len(lo):
+        end = bisect_right(firsts, firsts[begin] + _PIECE // 16) - 1
+        if end <= begin + 1:
+            yield from region(begin)
+            end = begin + 1
+        else:
+            start = 2 * firsts[begin]
+            together = np.zeros(2 * firsts[end] - start, np.uint64)
+            for number in range(begin, end):
+                for at, words in region(number):
+                    together[at - start : at - start + len(words)] = words
+            yield start, together
+        begin = end
 
 
 def _settle_doubts(blocks: Blocks, edges: tuple[Any, Any], doubtful: Any, weak: Any) -> None:
