@@ -36,7 +36,7 @@ from gdbmem.heap.growth import judge_growth
 from gdbmem.heap.text import heap_json, print_heap, write_growth
 from gdbmem.ledger import document as ledger_document
 from gdbmem.ledger import text as ledger_text
-from gdbmem.model.heap_graph import HeapLimit, SavedHeap
+from gdbmem.model.heap_graph import SavedHeap
 from gdbmem.model.judgement import Judgement
 from gdbmem.profiles.documents import profile_json
 from gdbmem.profiles.paths import Query
@@ -142,8 +142,8 @@ def _show_heap(place: Union[Path, Run], name: Optional[str], console: Console, *
 
 def diff_kept(
     kind: str, operands: Sequence[str], arguments: argparse.Namespace, console: Console
-) -> Optional[Judgement]:
-    """Print the changes between two results of *kind*; return the judgement of --fail-on, if it was given."""
+) -> list[Judgement]:
+    """Print the changes between two results of *kind*; return the judgements of --fail-on."""
     (before, after), names = load_kept_pair(kind, operands)
     if kind == HEAP:
         return _diff_heaps(before, after, names, arguments, console)
@@ -162,7 +162,7 @@ def diff_kept(
     else:
         rows = growth(before, after)
         containers.print_container_growth(rows, console, arguments.top or _MOST_ROWS, names[0])
-    return judgement
+    return [] if judgement is None else [judgement]
 
 
 def _diff_heaps(
@@ -171,13 +171,12 @@ def _diff_heaps(
     names: tuple[str, str],
     arguments: argparse.Namespace,
     console: Console,
-) -> Optional[Judgement]:
+) -> list[Judgement]:
     growth = heap_growth(before, after, names)
-    limits = [] if arguments.fail_on is None else [HeapLimit("", arguments.fail_on)]
-    judgements = judge_growth(growth, before, after, limits)
+    judgements = judge_growth(growth, before, after, arguments.fail_on or ())
     top = arguments.top or _MOST_ROWS
     write_growth(growth, judgements, console.file, console, top=top, as_json=arguments.json)
-    return judgements[0] if judgements else None
+    return judgements
 
 
 def _judge(kind: str, grown: int, operands: Sequence[str], limit_bytes: Optional[int]) -> Judgement:

@@ -425,8 +425,9 @@ which grew once; --series takes all snapshots of a run, of one name, or of a fil
   operands A B …      FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN
 {options.KINDS}  --series            A is a run, RUN:NAME or a file: follow all its snapshots
 {options.query("path")}\
-  --fail-on SIZE      exit 4 if growth exceeds SIZE, 125 if sampling error or missing bytes make that undecidable;
-                      --known paths are excluded
+  --fail-on LIMIT …   exit 4 if growth exceeds SIZE, 125 if sampling error or missing bytes make that undecidable;
+                      --known paths are excluded; of saved heaps (--heap) also what is lost since (leaked=SIZE) or
+                      retained (HOLDER=SIZE; may be repeated)
 {options.ANNOTATE}{options.CI}how to compare:
   --compare           print each change in percent of its earlier size, or as new or gone
   --normalize         scale all snapshots to the total of the last, to compare shares

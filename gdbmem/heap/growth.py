@@ -9,6 +9,7 @@ from typing import Any, Optional
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import InputError, Notice
 from gdbmem.heap.saved import unpacked
+from gdbmem.heap.text import unread
 from gdbmem.model.diff import LEAKED
 from gdbmem.model.heap_graph import (
     LOST,
@@ -181,14 +182,6 @@ def _groups(before: SavedHeap, new: Columns, numbers: Any, holders: Any) -> list
 # -- gates: on all live blocks, on what is lost, on what one holder retains ---------------------------------
 
 # Notices on a heap of which blocks may be missing, so that its sums are no bounds.
-_DOUBTS = (
-    "heap-corrupt",
-    "heap-changing",
-    "heap-pieces-missing",
-    "swapped-unread",
-    "core-cut",
-    "arena-locked",
-)
 _NO_MOMENTS = ("recorded-later", "recorded-once")  # of which nothing can have grown
 
 
@@ -210,7 +203,7 @@ def judge_growth(
 
 
 def _judge_size(view: HeapView, holders: Sequence[HeapSum], limit: HeapLimit) -> Judgement:
-    unseen = _unseen(view.notices)
+    unseen = unread(view.notices)
     if limit.subject == LEAKED:
         leaks = view.leaks
         low, high = leaks.least_bytes, leaks.most_bytes
@@ -228,7 +221,7 @@ def _judge_size(view: HeapView, holders: Sequence[HeapSum], limit: HeapLimit) ->
 
 
 def _judge_change(growth: HeapGrowth, limit: HeapLimit, known: set[str]) -> Judgement:
-    unseen = (*_unseen(growth.notices), *_unseen_between(growth))
+    unseen = (*unread(growth.notices), *_unseen_between(growth))
     if limit.subject == LEAKED:
         low, high = growth.lost.least_bytes, growth.lost.most_bytes
         text = f"{_interval(low, high, format_delta)} of blocks are lost since"
@@ -266,10 +259,6 @@ def _with_shared(text: str, shared: int) -> str:
 
 def _interval(low: int, high: int, form: Callable[[int], str]) -> str:
     return form(low) if low == high else f"{form(low)} to {form(high)}"
-
-
-def _unseen(notices: Iterable[Notice]) -> tuple[Unseen, ...]:
-    return tuple(Unseen(one.slug, printable(one.message)) for one in notices if one.slug in _DOUBTS)
 
 
 def _unseen_between(growth: HeapGrowth) -> tuple[Unseen, ...]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import IO
 
+from gdbmem.errors import Notice
 from gdbmem.model.heap_graph import (
     BLOCK,
     SEVERAL,
@@ -18,16 +19,24 @@ from gdbmem.model.heap_graph import (
     HeapView,
     Holder,
     Leaks,
-    LostGrowth,
     NewlyLost,
     Part,
 )
-from gdbmem.model.judgement import Judgement
+from gdbmem.model.judgement import Judgement, Unseen
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_pause
 from gdbmem.terminal.document import Document, judgement_object, to_json, whole
 from gdbmem.text import format_delta, format_size, plain_strings, plural, printable
 
+# Notices that not all of a heap was read.
+_DOUBTS = (
+    "heap-corrupt",
+    "heap-changing",
+    "heap-pieces-missing",
+    "swapped-unread",
+    "core-cut",
+    "arena-locked",
+)
 _ANSWERED = 3
 _LEAST_SHARE = 0.02  # of the live bytes, to be in the answer
 _LEAST_OTHER = 1 << 20
@@ -409,7 +418,7 @@ def _print_changes(changes: Sequence[HeapChange], title: str, console: Console, 
 def _print_lost(growth: HeapGrowth, console: Console, top: int) -> None:
     console.print()
     console.print(
-        drawing.Text(lost_in_words(growth.lost), "bold" if growth.lost.most_bytes > 0 else ""), soft_wrap=True
+        drawing.Text(lost_in_words(growth), "bold" if growth.lost.most_bytes > 0 else ""), soft_wrap=True
     )
     if not growth.lost.groups:
         return
@@ -429,13 +438,21 @@ def _sum(one: HeapSum) -> str:
     return _WORDS.holder(Holder(one.name, one.kind, None, one.object, 0, 0, 0, (), one.holders))
 
 
-def lost_in_words(lost: LostGrowth) -> str:
+def unread(notices: Iterable[Notice]) -> tuple[Unseen, ...]:
+    """Return why part of a heap is unknown; empty if all was read."""
+    return tuple(Unseen(one.slug, printable(one.message)) for one in notices if one.slug in _DOUBTS)
+
+
+def lost_in_words(growth: HeapGrowth) -> str:
     """Return how much is lost since, in a sentence."""
+    lost = growth.lost
     least, most = lost.least_bytes, lost.most_bytes
     if lost.blocks is None:
         interval = format_delta(least) if least == most else f"{format_delta(least)} to {format_delta(most)}"
         return f"Lost blocks: {interval}."
     if not most:
+        if unread(growth.notices):
+            return "No block is known to be lost that was not before: not all of the heap could be read."
         return "No block is lost that was not before."
     blocks = f"{plural(lost.blocks, 'block')}, " if lost.blocks else ""
     if least == most:

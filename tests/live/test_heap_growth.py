@@ -161,6 +161,14 @@ def test_the_heap_of_another_process_is_compared_by_name_and_a_moment_with_itsel
     assert itself.returncode == 125
     assert "the same moment" in itself.stderr
     assert gdbmem("diff", first, other, "--fail-on", "1KiB").returncode == 4
+    several = gdbmem("diff", first, other, "--fail-on", "leaked=1MiB", "--fail-on", "cache=10KiB")
+    assert several.returncode == 4
+    assert re.fullmatch(
+        r"gdbmem: not met: what cache retains changed by \+.*; --fail-on allows 10\.0 KiB\n", several.stderr
+    )
+    assert gdbmem("diff", first, other, "--fail-on", "leaked=1MiB").returncode == 0
+    nobody = gdbmem("diff", first, other, "--fail-on", "nobody=0")
+    assert (nobody.returncode, "no holder of this heap is called 'nobody'" in nobody.stderr) == (125, True)
     shown = gdbmem("show", first).stdout
     assert re.search(r"^ *[\d.]+ KiB .* 1,500  cache \(heap_moments\)", shown, re.M)
 

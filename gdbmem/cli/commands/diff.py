@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from gdbmem.api.profiles import (
     DiffSide,
@@ -19,7 +19,7 @@ from gdbmem.api.profiles import (
     uses_between,
 )
 from gdbmem.api.profiles import diff as diff_of
-from gdbmem.api.runs import containers_holding, is_of_one_run, judge_growth, kept_kind, unseen_between
+from gdbmem.api.runs import HEAP, containers_holding, is_of_one_run, judge_growth, kept_kind, unseen_between
 from gdbmem.commands.arguments import ArgumentParser, kind_asked, read_options_from
 from gdbmem.errors import ExitStatus, UsageError, failing
 from gdbmem.files import spool_operands
@@ -33,6 +33,9 @@ from gdbmem.profiles.text import print_diff
 from gdbmem.terminal.console import Working, make_console, open_output
 from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import format_size, printable
+
+if TYPE_CHECKING:
+    from gdbmem.model.heap_graph import HeapLimit
 
 
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
@@ -54,6 +57,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         with ci_reports(ci_files(arguments, needs="--fail-on"), "diff") as gate:
             place, name = find_operand(arguments.operands[0])
             kind = kept_kind(place, name, kind_asked(arguments))
+            if kind != HEAP:
+                arguments.fail_on = _size_of(arguments.fail_on)
             if kind:
                 return _compare_kept(kind, arguments, gate)
             return _compare_profiles(arguments, query, gate)
@@ -64,10 +69,21 @@ def _compare_kept(kind: str, arguments: argparse.Namespace, gate: Gate) -> int:
 
     with open_output(arguments.output, force=arguments.force) as stream:
         console = make_console(stream, color=arguments.color)
-        judgement = diff_kept(kind, arguments.operands, arguments, console)
-    if judgement is not None:
-        gate.judged.append(Judged(judgement, origin=Place(str(arguments.operands[-1]))))
-    return _status(judgement)
+        judgements = diff_kept(kind, arguments.operands, arguments, console)
+    gate.judged += [Judged(one, origin=Place(str(arguments.operands[-1]))) for one in judgements]
+    return _status(judgements)
+
+
+def _size_of(limits: Optional[Sequence[HeapLimit]]) -> Optional[int]:
+    """Return the only limit, which is on all growth; None if there is none. Raises UsageError for others."""
+    if not limits:
+        return None
+    if len(limits) > 1 or limits[0].subject:
+        raise UsageError(
+            "the growth of profiles, ledgers and containers has one limit, a SIZE",
+            hint="leaked=SIZE and HOLDER=SIZE are limits of saved heaps",
+        )
+    return limits[0].bytes
 
 
 def _compare_profiles(arguments: argparse.Namespace, query: Query, gate: Gate) -> int:
@@ -91,7 +107,7 @@ def _compare_profiles(arguments: argparse.Namespace, query: Query, gate: Gate) -
             uses, said = uses_between(sides, diff, query)
             known = arguments.known or ""
             print_diff(diff, query, console, known_from=known, held=held, uses=uses, notices=said)
-    return _status(judgement)
+    return _status([] if judgement is None else [judgement])
 
 
 def _diff(arguments: argparse.Namespace) -> tuple[Diff, Sequence[Loaded]]:
@@ -124,10 +140,16 @@ def _judge(diff: Diff, query: Query, arguments: argparse.Namespace) -> Judgement
     return judge_growth(diff, query, arguments.fail_on, one_process=is_of_one_run(operands), unseen=unseen)
 
 
-def _status(judgement: Optional[Judgement]) -> int:
-    """Print *judgement* unless it is met, and return the exit status; None: nothing was judged."""
-    if judgement is None or judgement.limit is None or judgement.judged == MET:
-        return ExitStatus.DONE
+def _status(judgements: Sequence[Judgement]) -> int:
+    """Print those of *judgements* that are not met, and return the exit status."""
+    limited = [one for one in judgements if one.limit is not None]
+    for judgement in limited:
+        if judgement.judged != MET:
+            _print_unmet(judgement)
+    return exit_status(limited) if limited else ExitStatus.DONE
+
+
+def _print_unmet(judgement: Judgement) -> None:
     word = "not met" if judgement.judged == NOT_MET else "not judged"
     reasons = "; ".join(one.message for one in judgement.unseen) if word == "not judged" else ""
     text = judgement.text + (f", but {reasons}" if reasons else "")
@@ -135,4 +157,3 @@ def _status(judgement: Optional[Judgement]) -> int:
     more = "; sample more often (MALLOC_CONF's lg_prof_sample, Go's MemProfileRate)" if is_noise else ""
     limit = format_size(int(judgement.limit or 0))
     print(f"gdbmem: {word}: {printable(text)}; --fail-on allows {limit}{more}", file=sys.stderr)
-    return exit_status([judgement])

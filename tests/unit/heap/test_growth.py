@@ -15,7 +15,7 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.documents import read_heap
 from gdbmem.formats.opening import open_profile
 from gdbmem.heap.growth import compared, judge_growth, judge_heap
-from gdbmem.heap.text import print_growth
+from gdbmem.heap.text import lost_in_words, print_growth
 from gdbmem.model.heap_graph import HeapLimit, SavedHeap
 from gdbmem.terminal.console import make_console
 
@@ -92,6 +92,9 @@ def test_a_gate_on_a_damaged_heap_says_so(slug: str) -> None:
     (found,) = judge_heap(broken.view, broken.holders, [HeapLimit("", 1 << 40)])
     assert (found.judged, found.unseen[0].message) == ("not_judged", "something is missing")
     assert judged(FIRST, broken, "tasks", 1 << 40) == "not_judged"
+    later = replace(broken, time=(broken.time or 0) + 1)
+    assert lost_in_words(compared(SECOND, SECOND, NAMES)) == "No block is lost that was not before."
+    assert "known to be lost" in lost_in_words(compared(SECOND, later, NAMES))
 
 
 def test_blocks_of_two_executions_are_not_taken_for_each_other() -> None:

@@ -112,7 +112,9 @@ def test_growth_outside_the_heap_is_no_standstill(tmp_path: Path, capsys: pytest
     assert "stacks, outside the heap" in shown.out
     assert "+5.8 MiB of it in no call tree" in shown.err
     assert main(["diff", str(before), str(after), "--fail-on", "6MiB"]) == 0
-    capsys.readouterr()
+    for limits in (["leaked=0"], ["1KiB", "2KiB"]):  # those of heaps
+        assert main(["diff", str(before), str(after), *(f"--fail-on={one}" for one in limits)]) == 2
+        assert "has one limit, a SIZE" in capsys.readouterr().err
     found = answer(capsys, "diff", before, after)
     assert [row["delta_bytes"] for row in found["outside_heap"]] == [6_000_000, 44_000]
     assert main(["report", str(before), str(after), "-o", str(tmp_path / "page.html")]) == 0
