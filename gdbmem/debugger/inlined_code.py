@@ -331,7 +331,7 @@ class _Reader:
         numbers = [
             spot.line.number
             for address, calls in self._calls.items()
-            if calls and self._chains[address][0] == calls[-1]
+            if calls and self._chains[address][:1] == calls[-1:]
             and (spot := self._code.spot(address)) is not None and spot.line is not None
         ]  # fmt: skip
         first = min(numbers, default=0)
@@ -785,7 +785,11 @@ class _Reader:
 
         Without the source it is that on the first line of the function that has one.
         """
-        own = {at for at in effects if self._calls[at] and self._chains[at][0][1:] == self._calls[at][-1][1:]}
+        own = set()
+        for at in effects:
+            calls, chain = self._calls[at], self._chains[at]
+            if calls and chain and chain[0][1:] == calls[-1][1:]:
+                own.add(at)
         first_of = dict[SourceLine, Counter[_Effect]]()
         for at in sorted(own & self._first_on_lines(own, effects)):
             line = effects[at].line

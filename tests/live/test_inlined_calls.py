@@ -164,9 +164,11 @@ def test_calls_whose_code_was_shared_or_lost_are_counted_or_said_to_be_unclear(
     hits = {name: point["hits"] for name, point in zip(MOVED, played.facts["points"])}
     said = [one["message"] for one in played.facts["warnings"] if one["slug"] == "inlined-unclear"]
     unclear = {name for name in MOVED if any(f"'{name}' is inlined" in text for text in said)}
-    assert {name: hits[name] for name in set(MOVED) - unclear} == {
-        name: own[name] for name in set(MOVED) - unclear
-    }
+    # GCC 16 describes what it inlines at link time so that gdb 18 does not know the functions at all.
+    refused = [one["message"] for one in played.facts["warnings"] if one["slug"] == "point-unresolved"]
+    lost = {name for name in MOVED if any(f"no location '{name}'" in text for text in refused)}
+    counted = set(MOVED) - unclear - lost
+    assert {name: hits[name] for name in counted} == {name: own[name] for name in counted}
     assert "shorten" not in unclear
 
 
@@ -211,8 +213,12 @@ def test_calls_whose_code_was_repeated_joined_or_merged_are_counted_by_what_each
             f"'falls' calls itself at inlined_repeated.cpp:{line}, of which the compiler has made"
             in said.pop()
         )
+    # gdb 18 loses all but one of the copies of an unrolled loop that GCC 16 describes.
+    lost = [text for text in said if "'is_unrolled' is inlined at 1 line " in text]
+    if lost:
+        del own["is_unrolled"]
     assert {name: (taken[name], taken[f"{name}.end"]) for name in own} == own
-    assert not said
+    assert said == lost
 
 
 CONDITIONS = {
