@@ -11,7 +11,7 @@ from gdbmem.heap.blocks import Blocks
 from gdbmem.heap.graph import Place
 from gdbmem.heap.words import Edges, Words, find_single_words, find_words
 from gdbmem.linux.elf.objects import Image, ObjectSymbols, ThreadLocalSymbols, program_headers
-from gdbmem.linux.memory.maps import Mapping, Ranges, mapping_at
+from gdbmem.linux.memory.maps import Ranges, mapping_at
 from gdbmem.model.heap_graph import DATA, MEMORY, STACK, THREAD_LOCAL
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
@@ -79,7 +79,12 @@ def find_places(
             memory_bytes += sum(end - start for start, end in free) if area.kind == MEMORY else 0
             words, unread = find_words(memory, blocks, free)
             found.append((area, words))
-            unread_bytes += unread
+            # A page that isn't resident and can't be read is a guard: glibc 2.42's are in the mapping of the stacks.
+            unread_bytes += sum(
+                end - start
+                for start, end in unread
+                if reading.pid is None or reading.resident.within(start, end)
+            )
         of_data = bool(here) and here[0].kind == DATA
         taken += list(data) if of_data else [(area.start, area.end) for area in here]
         if here and here[0].kind == STACK:
@@ -145,14 +150,7 @@ def _stacks(reading: ProcessImage) -> Iterator[_Area]:
         mapping = mapping_at(reading.mappings, thread.stack_pointer)
         if mapping is not None:
             start = max((thread.stack_pointer - _RED_ZONE) & -8, mapping.start)
-            yield _Area(STACK, start, _stack_of(reading, thread, mapping)[1], thread.tid)
-
-
-def _stack_of(reading: ProcessImage, thread: ThreadPointers, mapping: Mapping) -> tuple[int, int]:
-    stack = next((stack for stack in reading.stacks if stack.tid == thread.tid), None)
-    if stack is None:
-        return mapping.start, mapping.end
-    return max(stack.start, mapping.start), min(stack.end, mapping.end)
+            yield _Area(STACK, start, reading.stack_of(thread, mapping)[1], thread.tid)
 
 
 def _ended(reading: ProcessImage) -> Iterator[tuple[int, int]]:
@@ -160,7 +158,7 @@ def _ended(reading: ProcessImage) -> Iterator[tuple[int, int]]:
     for thread in reading.threads:
         mapping = mapping_at(reading.mappings, thread.stack_pointer)
         if mapping is not None:
-            yield _stack_of(reading, thread, mapping)[0], thread.stack_pointer
+            yield reading.stack_of(thread, mapping)[0], thread.stack_pointer
     yield from ((stack.start, stack.end) for stack in reading.stacks if stack.tid is None)
 
 

@@ -13,7 +13,7 @@ pointers: those that don't lead to the beginning of a block are kept apart, too,
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -57,10 +57,14 @@ class Edges:
 
 @dataclass
 class Reader:
-    """Reads words piece by piece, and counts the bytes that can't be read."""
+    """Reads words piece by piece, and keeps the pieces of pages that can't be read."""
 
     memory: Memory
-    unread_bytes: int = field(default=0)
+    unread: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def unread_bytes(self) -> int:
+        return sum(end - start for start, end in self.unread)
 
     def pieces(self, start: int, end: int) -> Iterator[tuple[int, Any]]:
         """Yield address and words (uint64) of each piece of ``[start, end)``, multiples of 8."""
@@ -79,7 +83,7 @@ class Reader:
             try:
                 yield start, np.frombuffer(self.memory.read(start, stop - start), np.uint64)
             except MemoryUnreadable:
-                self.unread_bytes += stop - start
+                self.unread.append((start, stop))
             start = stop
 
 
@@ -334,8 +338,10 @@ def _ends_text(words: Any, most: int) -> Any:
     return ends
 
 
-def find_words(memory: Memory, blocks: Blocks, areas: Iterable[tuple[int, int]]) -> tuple[Words, int]:
-    """Return the words in *areas* that lead to live blocks, and the number of bytes that could not be read."""
+def find_words(
+    memory: Memory, blocks: Blocks, areas: Iterable[tuple[int, int]]
+) -> tuple[Words, Sequence[tuple[int, int]]]:
+    """Return the words in *areas* that lead to live blocks, and the pieces of pages that could not be read."""
     np = import_numpy()
     reader = Reader(memory)
     low, size = blocks.span
@@ -348,7 +354,7 @@ def find_words(memory: Memory, blocks: Blocks, areas: Iterable[tuple[int, int]])
                 live = blocks.live.take(to, mode="clip") & (to >= 0)
                 found.append(to[live])
                 places.append(base + 8 * at[live])
-    return Words(np.concatenate(found), np.concatenate(places)), reader.unread_bytes
+    return Words(np.concatenate(found), np.concatenate(places)), reader.unread
 
 
 def find_single_words(memory: Memory, blocks: Blocks, addresses: Any) -> Words:

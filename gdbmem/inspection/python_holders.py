@@ -207,7 +207,7 @@ def _stacks(reading: ProcessImage) -> Iterator[Root]:
     for thread in reading.threads:
         area = mapping_at(reading.mappings, thread.stack_pointer)
         if area is not None and area.permissions[1] == "w":
-            yield Root(str(thread.tid), [(thread.stack_pointer & ~7, area.end)])
+            yield Root(str(thread.tid), [(thread.stack_pointer & ~7, reading.stack_of(thread, area)[1])])
 
 
 def _rest(reading: ProcessImage, known: Ranges) -> list[tuple[int, int]]:

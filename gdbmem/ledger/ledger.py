@@ -53,6 +53,13 @@ class ProcessImage:
     notices: list[Notice] = field(default_factory=list)
     open: Callable[[str], BinaryIO] = open_regular  # a loaded file
 
+    def stack_of(self, thread: ThreadPointers, mapping: Mapping) -> tuple[int, int]:
+        """Return where the stack of *thread*, in *mapping*, begins and ends: several may be in one mapping."""
+        stack = next((stack for stack in self.stacks if stack.tid == thread.tid), None)
+        if stack is None:
+            return mapping.start, mapping.end
+        return max(stack.start, mapping.start), min(stack.end, mapping.end)
+
 
 def build_ledger(reading: ProcessImage, *, pause_seconds: Optional[float] = None) -> Ledger:
     """Divide the resident set of *reading*; the result's entries add up to each mapping's Rss."""

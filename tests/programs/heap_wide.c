@@ -64,18 +64,27 @@ static void __attribute__((noinline)) wipe(void) {
     memset((void *)stack, 0, sizeof stack);
 }
 
+/* What follows the stack can't be read, though it is in the same mapping, as with the stacks of glibc 2.42. */
+static void take_stack_before_a_guard(pthread_attr_t *attributes, size_t size) {
+    char *stack = mmap(NULL, 2 * size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
+    madvise(stack + size, 4096, 102 /* MADV_GUARD_INSTALL, Linux 6.13 */);
+    pthread_attr_setstack(attributes, stack, size);
+}
+
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 20, count = argc > 2 ? atoi(argv[2]) : 1000;
     setvbuf(stdout, NULL, _IONBF, 0);
     mallopt(M_ARENA_MAX, 20);
     lose();
     pthread_barrier_init(&ready, NULL, threads + 1);
-    pthread_attr_t small;
+    pthread_attr_t small, guarded;
     pthread_attr_init(&small);
     pthread_attr_setstacksize(&small, 128 << 10);
+    pthread_attr_init(&guarded);
+    take_stack_before_a_guard(&guarded, 128 << 10);
     pthread_t id;
     for (int i = 0; i < threads; i++)
-        if (pthread_create(&id, &small, fill, &lists[i * (1000 / threads)])) return 1;
+        if (pthread_create(&id, i ? &small : &guarded, fill, &lists[i * (1000 / threads)])) return 1;
     pthread_barrier_wait(&ready);
     holders = make(count * sizeof *holders, &of_holders);
     void *shared = make(5000, &of_holders);
