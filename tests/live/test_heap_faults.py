@@ -40,8 +40,9 @@ def test_integers_hide_no_lost_block_for_certain_where_the_heap_lies_low(program
             assert held(view, "kept") > 2000 * 128
             leaks, planted = view.leaks, lost(target)
             if "low 1\n" in target.output:
-                assert leaks.least_bytes <= planted[1] <= leaks.most_bytes
-                assert leaks.most_blocks <= planted[0] * 1.01
+                assert leaks.least_bytes <= planted[1]
+                # A small number somewhere may be the address of a block by chance: one run of 25.
+                assert planted[0] * 0.99 <= leaks.most_blocks <= planted[0] * 1.01
                 assert "words that are probably no pointers" in gdbmem("heap", target.pid).stdout
             else:  # numbers of 47 bits, and doubles, are none of its addresses
                 assert (leaks.least_blocks, leaks.least_bytes) == planted

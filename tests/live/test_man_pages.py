@@ -42,4 +42,4 @@ def test_man_shows_every_option_of_a_command() -> None:
         ["man", "-l", str(ROOT / "docs" / "man" / "gdbmem-diff.1")],
         capture_output=True, text=True, check=True, env=environment,
     )  # fmt: skip
-    assert "--fail-on SIZE" in shown.stdout and "--normalize" in shown.stdout
+    assert "--fail-on" in shown.stdout and "--normalize" in shown.stdout

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -11,6 +12,7 @@ enum { BLOCKS = 24 << 10 };
 int main(int count, char **words) {
     static char *blocks[BLOCKS];
     char line[8];
+    prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* the kernel could copy shared pages into a huge one at any time */
     int written = count > 1 ? atoi(words[1]) << 10 : 0;
     for (int i = 0; i < BLOCKS; i++) memset(blocks[i] = malloc(1016), 1, 1016);
     int child = fork();
