@@ -241,7 +241,7 @@ class Held(NamedTuple):
             pages = Ranges([*pages.items, *swapped_ranges(self.pid, areas)])
         blank = Ranges((m.start, m.end) for m in own if m.is_anonymous)
         check = self.memory.check if isinstance(self.memory, TimedMemory) else lambda: None
-        self.taken.take(self.pid, pages, blank, check)
+        self.taken.take(pages, blank, check)
         self.freeze.release()
         return CarefulMemory(self.taken, mappings, absent)
 

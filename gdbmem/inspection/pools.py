@@ -96,7 +96,7 @@ class ProcessPools:
         for number in range(_TRIES):
             buffers = [_prepared(memory, address, layout) for address, layout in objects]
             self._announce(sum(one.bytes for one in buffers))
-            with Freeze(self._pid) as freeze, self._opened.held(self._pid):
+            with Freeze(self._pid) as freeze:
                 is_last = number == _TRIES - 1
                 if is_last or not any(is_busy(memory, address, layout) for address, layout in objects):
                     raw = [capture(memory, *one, buffer) for one, buffer in zip(objects, buffers)]

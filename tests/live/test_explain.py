@@ -442,7 +442,11 @@ def test_a_forked_workers_memory_is_told_to_be_its_parents(
         rollup = Path(f"/proc/{target.pid}/smaps_rollup").read_text()
         parent = int(re.findall(r"^parent (\d+)", target.output, re.M)[0])
         ledger, of_parent = explain(target.pid, fork=fork), explain(parent)
-    shared = int(re.findall(r"^Shared_Dirty:\s+(\d+) kB", rollup, re.M)[0]) << 10
+        later = Path(f"/proc/{target.pid}/smaps_rollup").read_text()
+    shared, kept = (
+        int(re.findall(r"^Shared_Dirty:\s+(\d+) kB", text, re.M)[0]) << 10 for text in (rollup, later)
+    )
+    assert abs(kept - shared) < 256 << 10, "reading has made copies of shared pages"
     told = ledger.beside["shared_by_fork"]
     assert abs(told - shared) < 256 << 10  # variables of libraries
     assert (24 - written - 1) << 20 < told < (24 - written + 2) << 20

@@ -33,7 +33,7 @@ def test_what_was_taken_stays_and_the_rest_is_read_later(area: tuple[int, memory
     blank = Ranges([(start + PAGE, start + PAGES // 4 * PAGE)])
     with ProcMemory(os.getpid()) as memory:
         taken = TakenMemory(memory, expected)
-        taken.take(os.getpid(), Ranges(pages), blank, lambda: None)
+        taken.take(Ranges(pages), blank, lambda: None)
         view[:] = bytes([255]) * len(view)
         whole = taken.read(start, len(view))
         for number in range(PAGES):
@@ -57,7 +57,7 @@ def test_a_page_that_can_not_be_read_is_left_out(area: tuple[int, memoryview]) -
     start, _ = area
     with ProcMemory(os.getpid()) as memory:
         taken = TakenMemory(memory, 0)
-        taken.take(os.getpid(), Ranges([(PAGE, 2 * PAGE), (start, start + PAGE)]), Ranges(), lambda: None)
+        taken.take(Ranges([(PAGE, 2 * PAGE), (start, start + PAGE)]), Ranges(), lambda: None)
         assert taken.read(start, 3) == bytes([1, 1, 1])
         with pytest.raises(MemoryUnreadable):
             taken.read(PAGE, 8)
