@@ -27,10 +27,10 @@ kept = mmap.mmap(-1, SIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 for at in range(0, SIZE, 4096):
     kept[at] = 1
 address = ctypes.addressof(ctypes.c_char.from_buffer(kept))
-room = ctypes.create_string_buffer(SIZE)
 worker = os.fork()
 if not worker:
     signal.pause()
+room = ctypes.create_string_buffer(SIZE)
 
 
 class Piece(ctypes.Structure):
