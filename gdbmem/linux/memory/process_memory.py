@@ -74,8 +74,8 @@ def careful_memory(pid: int, memory: Memory, mappings: Sequence[Mapping], *, swa
 class ProcMemory:
     """A `Memory` over /proc/PID/mem; a descriptor that is already open may be given instead of a pid.
 
-    process_vm_readv is three times as fast, and no read only: it pins pages, and since Linux 5.19 each that a process
-    shares with another one since a fork is copied for that.
+    process_vm_readv is three times as fast, but it pins the pages that it reads, and since Linux 5.19 the kernel makes
+    copies of pinned pages that the process has shared with another one since a fork.
     """
 
     def __init__(self, pid: int, descriptor: Optional[int] = None) -> None:
