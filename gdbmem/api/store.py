@@ -325,7 +325,7 @@ def _without_number(name: str) -> str:
 
 
 class _Moment(NamedTuple):
-    """What is stored of one snapshot."""
+    """The facts of one snapshot that are stored."""
 
     source: _Source
     snapshot: Snapshot
@@ -842,7 +842,7 @@ def add(
 
 
 class _Taken:
-    """What became of the sources of an add, but for the profiles."""
+    """The outcome of each source of an add, without the profiles."""
 
     def __init__(self) -> None:
         self.known = 0

@@ -1,4 +1,4 @@
-"""What a store of profiles tells: which path grew most, on which rank and since when; which rank is odd; any SQL.
+"""Questions to a store of profiles: which path grew most, on which rank and since when; which rank is odd; any SQL.
 
 Names and patterns reach SQL as parameters only, and SQL of a user reads the store's files and nothing else.
 """

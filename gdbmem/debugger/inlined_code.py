@@ -135,7 +135,7 @@ def read_inlined_code(
 
 
 class _Effect(NamedTuple):
-    """What an instruction does that others see: it calls, or writes memory that is not the stack's."""
+    """The visible effect of an instruction: it calls, or writes memory that is not the stack's."""
 
     line: Optional[SourceLine]
     written: Optional[int]  # the address of a static variable; None: somewhere else, or a call

@@ -343,7 +343,7 @@ def _true_rows(cells: Any) -> int:
 
 @dataclass
 class Numbered:
-    """What a search found, numbered in its order from 1 on, and the edges between blocks that decide who holds what."""
+    """The nodes that a search found, numbered in its order from 1 on, and the edges that decide who holds what."""
 
     number: Any  # of each node, 0: not reached
     nodes: Any  # the node of each number; -1 for 0
