@@ -370,7 +370,8 @@ def _largest(ledger: Ledger) -> str:
         groups["pools of BFC allocators: 'gdbmem bfc' shows their content"] = (names.BFC,)
     read = {malloc.category for malloc in ledger.mallocs}
     for name in allocators - {names.PYMALLOC, names.BFC} - read:
-        groups[f"memory of {name[10:]}; how much of it is free is unknown"] = (name,)
+        text = f"anonymous memory: the heap of {name[10:]}, or mapped by other code"
+        groups[f"{text}; how much of it is free is unknown"] = (name,)
     sums = {text: ledger.total(*categories) for text, categories in groups.items()}
     for name in sorted(read):
         text = f"live memory of {name[10:]}: --sizes lists its blocks by size, --types by type"

@@ -349,8 +349,13 @@ class _LedgerBuilder:
         if mapping.is_shared_memory and not mapping.name.startswith("/dev/zero"):
             return names.NAMED, mapping.name.removesuffix(" (deleted)").removeprefix("/")
         allocator = owner_of(mapping, self.reading.others)
-        if allocator:
-            return f"allocator.{allocator}", ""
+        category = f"allocator.{allocator}"
+        # Where its own data were read, they name all that it has.
+        is_read = any(one.category == category for one in self.mallocs) and not mapping.name.startswith(
+            "[anon:"
+        )
+        if allocator and not is_read:
+            return category, ""
         if mapping.grows_down:
             return names.STACK_THREAD, ""
         if mapping.name.startswith("[anon:"):

@@ -225,7 +225,7 @@ _IN_OTHERS = {
 
 def _meaning(category: str) -> str:
     if category.startswith("allocator."):
-        return f"memory of {category[10:]}"
+        return f"anonymous memory: the heap of {category[10:]}, or mapped by other code"
     return _MEANING.get(category.replace("arena.", "heap.", 1), "")
 
 

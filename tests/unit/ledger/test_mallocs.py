@@ -8,11 +8,15 @@ from collections import Counter
 import pytest
 
 from gdbmem.allocators.malloc_heap import CACHED, LARGE, SLAB, MallocHeap, Spans
+from gdbmem.allocators.others import Recognised
 from gdbmem.arrays import import_numpy
+from gdbmem.ledger.answer import answer_ledger
 from gdbmem.ledger.division import Division
+from gdbmem.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.ledger.mallocs import claim_mallocs
+from gdbmem.ledger.text import what_holds
 from gdbmem.linux.memory.maps import Mapping, Ranges
-from gdbmem.model.ledger import IN_CACHES, IN_SLABS, LIVE
+from gdbmem.model.ledger import IN_CACHES, IN_SLABS, LIVE, OTHER, Ledger
 
 pytest.importorskip("numpy")
 START, KIB = 0x7F00_0000_0000, 1024
@@ -44,6 +48,33 @@ def test_large_blocks_and_pages_that_caches_keep_are_free_also_in_a_core() -> No
     }
     assert claims.mallocs[0].live_bytes == (2 + 32) * KIB
     assert claims.mallocs[0].cached_bytes == (1 + 32 + 4) * KIB
+
+
+def _ledger_beside_own_mapping(others: Recognised, heaps: list[MallocHeap]) -> Ledger:
+    """Return the ledger of a process that has mapped 800 KiB itself."""
+    mappings = [
+        Mapping(START, START + 72 * KIB, "rw-p", 0, "00:00", 0, "", rss_bytes=72 * KIB),
+        Mapping(START + KIB * KIB, START + 2 * KIB * KIB, "rw-p", 0, "00:00", 0, "", rss_bytes=800 * KIB),
+    ]
+    resident = Ranges([(START, START + 72 * KIB), (START + KIB * KIB, START + (KIB + 800) * KIB)])
+    return build_ledger(ProcessImage("app", 1, mappings, resident, True, [], others=others, mallocs=heaps))
+
+
+def test_what_a_program_maps_itself_is_not_called_memory_of_a_malloc_whose_heap_was_read() -> None:
+    heap = MallocHeap("jemalloc", "5.3", "/usr/lib/a.so", Spans.of(list(zip(*SPANS))), {}, 1)
+    ledger = _ledger_beside_own_mapping(Recognised("jemalloc"), [heap])
+    found = {entry.category: entry.resident_bytes for entry in ledger.entries if not entry.label}
+    assert found == {OTHER: 800 * KIB}
+    assert "of unknown use" in answer_ledger(ledger)
+
+
+@pytest.mark.parametrize("others", [Recognised("scudo"), Recognised(runtime="ruby")])
+def test_what_native_code_may_have_mapped_is_not_said_to_be_the_heap_of_the_runtime(
+    others: Recognised,
+) -> None:
+    ledger = _ledger_beside_own_mapping(others, [])
+    assert "or mapped by other code" in answer_ledger(ledger)
+    assert "or mapped by other code" in what_holds(ledger.entries[0], is_sound=True)
 
 
 def _cut(dice: random.Random, count: int) -> list[tuple[int, int]]:
