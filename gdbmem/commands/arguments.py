@@ -69,8 +69,18 @@ class ArgumentParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]  # declared with overloads
         self, args: Any = None, namespace: Any = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse as argparse does; a superfluous word after a command's second word is an error of that one."""
-        found, unknown = super().parse_known_args(args, namespace)
+        """Parse as argparse does; a superfluous word after a command's second word is an error of that one.
+
+        The number in `--try 4711` is an operand: it can't be the value, which may be left out.
+        """
+        words = list(sys.argv[1:] if args is None else args)
+        for number, word in enumerate(words[:-1]):
+            if word == "--":
+                break
+            option = self._option_string_actions.get(word)
+            if option is not None and option.nargs == "?" and words[number + 1].isdigit():
+                words[number] = f"{word}={option.const}"
+        found, unknown = super().parse_known_args(words, namespace)
         if unknown and self._is_action:
             raise self.unknown(unknown[0])
         return found, unknown

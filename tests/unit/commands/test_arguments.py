@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import pytest
 
 from gdbmem.commands.arguments import ArgumentParser, ParserExit, split_program
@@ -30,6 +32,25 @@ def test_help_is_printed_and_does_not_end_gdb(capsys: pytest.CaptureFixture[str]
 def test_an_abbreviated_option_is_refused_since_a_later_release_may_make_it_ambiguous() -> None:
     with pytest.raises(UsageError, match="--mini"):
         make_parser().parse_args(["--mini", "1KiB"])
+
+
+@pytest.mark.parametrize(
+    ("words", "tried"),
+    [
+        (["--try", "4711"], "all"),
+        (["--try", "trim", "4711"], "trim"),
+        (["4711", "--try"], "all"),
+        (["4711"], None),
+    ],
+)
+def test_a_process_after_an_option_whose_value_may_be_left_out_is_not_taken_for_its_value(
+    words: list[str], tried: Optional[str]
+) -> None:
+    parser = ArgumentParser(prog="gdbmem explain")
+    parser.add_argument("--try", dest="tried", nargs="?", const="all", choices=("purge", "trim", "all"))
+    parser.add_argument("pid", nargs="?")
+    found = parser.parse_args(words)
+    assert (found.pid, found.tried) == ("4711", tried)
 
 
 @pytest.mark.parametrize(
