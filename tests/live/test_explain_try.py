@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import platform
 import re
+import resource
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
 from ctypes.util import find_library
 from pathlib import Path
 
@@ -41,7 +44,7 @@ LIBRARIES = {
     "tbbmalloc": "tbbmalloc_proxy",
     "glibc": "",
 }
-CLONE, SECCOMP, PRCTL = "56", "317", "157"
+CLONE, SECCOMP, PRCTL, MMAP, YIELD = "56", "317", "157", "9", "24"
 
 
 def preloaded(allocator: str) -> dict[str, str]:
@@ -138,7 +141,7 @@ def test_ctrl_c_during_a_try_leaves_no_copy_and_the_process_as_it_was(program: P
         assert int(target.type("purge\n").readline()) > 0
 
 
-@pytest.mark.parametrize("calls", [(CLONE,), (SECCOMP, PRCTL)])
+@pytest.mark.parametrize("calls", [(CLONE,), (SECCOMP, PRCTL), (MMAP,)])
 def test_a_filter_that_kills_for_the_calls_of_a_copy_kills_neither_it_nor_the_process(
     program: Program, calls: tuple[str, ...]
 ) -> None:
@@ -171,20 +174,31 @@ for line in sys.stdin:
 """
 
 
+@contextlib.contextmanager
+def calling_copy(target: Running, names: Sequence[str]) -> Iterator[tuple[RunningCopy, Mapping[str, int]]]:
+    """Yield a copy of *target*, and where the functions with these *names* of its C library are."""
+    with ProcMemory(target.pid) as memory:
+        mappings = read_maps(target.pid)
+        sites = find_call_sites(target.pid, memory, mappings)
+        (libc,) = [one for one in images(memory, mappings) if re.search(r"/libc[.-][^/]*$", one.name)]
+        found = exported(memory, libc.start, libc.bias, names)
+    assert sites is not None
+    with Freeze(target.pid) as freeze:
+        copy = make_copy(freeze, mappings, sites, lambda _: None)
+    try:
+        # One that a filter kills must not leave a core beside the program, nor be reported as its crash.
+        assert resource.prlimit(copy.pid, resource.RLIMIT_CORE)[0] == 1
+        calls = RunningCopy(copy, sites, lambda: False)
+        yield calls, found
+        calls.close()
+    finally:
+        copy.kill()
+
+
 def test_a_function_that_a_copy_calls_reaches_neither_shared_memory_nor_other_processes() -> None:
     with running([sys.executable, "-c", SHARES]) as target:
         at = int(re.findall(r"^at (\d+)", target.output, re.M)[0])
-        with ProcMemory(target.pid) as memory:
-            mappings = read_maps(target.pid)
-            sites = find_call_sites(target.pid, memory, mappings)
-            (libc,) = [one for one in images(memory, mappings) if re.search(r"/libc[.-][^/]*$", one.name)]
-            names = ("strtol", "kill", "getppid", "labs")
-            found = exported(memory, libc.start, libc.bias, names)
-        assert sites is not None
-        with Freeze(target.pid) as freeze:
-            copy = make_copy(freeze, mappings, sites, lambda _: None)
-        try:
-            calls = RunningCopy(copy, sites, lambda: False)
+        with calling_copy(target, ("strtol", "kill", "getppid", "labs")) as (calls, found):
             assert calls.call(found["labs"], [7]) == 7
             assert calls.call(found["strtol"], [b"12\0", 0, 10]) == 12
             with pytest.raises(CallFailed, match="SIGSEGV"):
@@ -193,8 +207,15 @@ def test_a_function_that_a_copy_calls_reaches_neither_shared_memory_nor_other_pr
                 calls.call(found["kill"], [target.pid, 9])
             with pytest.raises(CallFailed, match="system call 110, which is denied"):
                 calls.call(found["getppid"])
-            calls.close()
-        finally:
-            copy.kill()
         assert target.type("x\n").readline() == "0" * 16 + "\n"
         assert children(target.pid) == ""
+
+
+def test_a_call_for_which_a_filter_would_kill_the_program_says_so(program: Program) -> None:
+    if os.geteuid():
+        pytest.skip("only root can suspend a filter")
+    with running([program("guarded"), "seccomp", "kill", YIELD]) as target:
+        with calling_copy(target, ("sched_yield",)) as (calls, found), pytest.raises(CallFailed) as caught:
+            calls.call(found["sched_yield"])
+        assert str(caught.value) == "its seccomp filter kills for that"
+        assert target.type("x\n").readline() == "alive 1\n"

@@ -12,6 +12,7 @@ import contextlib
 import os
 import pickle
 import re
+import resource
 import select
 import signal
 import socket
@@ -85,6 +86,10 @@ class Copy:
         return result == self._inner
 
 
+# A copy that a seccomp filter kills leaves no core; at 0 the program that core_pattern names would still be started.
+_NO_CORE = (1, 1)
+
+
 def make_copy(
     freeze: Freeze,
     mappings: Sequence[Mapping],
@@ -117,6 +122,8 @@ def make_copy(
     with contextlib.suppress(OSError):
         Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
         ptrace(_SETOPTIONS, pid, 0, _EXIT_KILL)
+    with contextlib.suppress(OSError, ValueError):
+        resource.prlimit(pid, resource.RLIMIT_CORE, _NO_CORE)
     return copy
 
 

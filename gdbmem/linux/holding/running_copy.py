@@ -97,6 +97,7 @@ class RunningCopy:
         self._most_seconds = _MOST_SECONDS
         try:
             set_signal_mask(self.pid, BLOCKED)
+            self._suspend_filters(copy)
             self._room = self._system_call(_MMAP, 0, _ROOM, _READ_WRITE, _PRIVATE_ANONYMOUS, _WORD, 0)
             if self._room >= _NEGATIVE:
                 raise _refused(copy, "it may have no more memory")
@@ -105,19 +106,20 @@ class RunningCopy:
         except (MemoryUnreadable, CallFailed, OSError) as error:
             raise _refused(copy, str(error) or "its memory can't be written") from None
 
+    def _suspend_filters(self, copy: Copy) -> None:
+        suspends = may_end_for_a_call(self.pid)
+        try:
+            ptrace(_SETOPTIONS, self.pid, 0, _EXIT_KILL | (SUSPEND if suspends else 0))
+        except OSError:
+            why = "its seccomp filter could end the copy, and only root can suspend a filter"
+            raise _refused(copy, why) from None
+
     def _isolate(self, copy: Copy) -> None:
         for one in mappings_of(self.pid):
             is_shared = one.permissions[3] == "s" and "w" in one.permissions
             if is_shared and self._system_call(_MPROTECT, one.start, one.size_bytes, 0) >= _NEGATIVE:
                 raise _refused(copy, "memory that it shares can't be made inaccessible")
         self._most_seconds += resident_anonymous(self.pid) / (1 << 30) * _MOST_SECONDS
-        suspends = may_end_for_a_call(self.pid)
-        try:
-            ptrace(_SETOPTIONS, self.pid, 0, _EXIT_KILL | (SUSPEND if suspends else 0))
-        except OSError:
-            raise _refused(
-                copy, "its seccomp filter could end the copy, and only root can suspend a filter"
-            ) from None
         rows = filter_rows()
         program = b"".join(struct.pack("<HBBI", *row) for row in rows)
         at = self._room + _TEXTS // 2
@@ -183,7 +185,8 @@ class RunningCopy:
         while True:
             done, status = os.waitpid(self.pid, os.WNOHANG | WALL)
             if done and not os.WIFSTOPPED(status):
-                raise CallFailed("the copy was killed")
+                by_filter = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGSYS
+                raise CallFailed("its seccomp filter kills for that" if by_filter else "the copy was killed")
             if done:
                 return os.WSTOPSIG(status)
             time.sleep(pause)
