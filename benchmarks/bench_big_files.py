@@ -38,7 +38,7 @@ def race() -> Sequence[Ratio]:
             (f"massif, {SITES:,} sites", _sites(here), ("ms_print", "--threshold=0"), 3.1, _TIMES),
             (f"folded, {SITES:,} stacks", _folded(here), _LINES, 45, _TIMES),
             (f"massif, {SNAPSHOTS:,} snapshots", _snapshots(here), ("ms_print",), 0.37, _TIMES),
-            (f"heaptrack, {TRACES:,} chained traces", _chain(here), ("heaptrack_print",), 19, None),
+            (f"heaptrack, {TRACES:,} chained traces", _chain(here), ("heaptrack_print",), 5, None),
             ("massif, 65 kB", small, _PASS, 10, None),
         ]
         page = ("report", "--force", "-o", here / "page.html")

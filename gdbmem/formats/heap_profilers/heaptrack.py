@@ -6,13 +6,14 @@ time; only the few lines that define strings, addresses, traces and allocations 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from array import array
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from operator import sub
 from typing import Callable, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
@@ -24,7 +25,6 @@ from gdbmem.formats.heap_profilers.heaptrack_lines import (
     EventCounts,
     Events,
     HeaptrackLines,
-    Tables,
     take_apart,
 )
 from gdbmem.formats.stacks import (
@@ -34,11 +34,11 @@ from gdbmem.formats.stacks import (
     LARGEST,
     TEMPORARY,
     Content,
+    Singles,
     Stack,
     StackProfile,
     bad_line,
     check_count,
-    check_depth,
     choose_metric,
     count_too_big,
     several_dumps,
@@ -56,39 +56,29 @@ _PIECE_BYTES = 128 << 10  # what is worked out of a piece then stays in the proc
 
 _LONGEST_STACK = 64  # frames that heaptrack itself records of one
 _MOST_FRAMES = 1 << 20  # of all stacks together, should some be longer
+_WIDTH = array("i").itemsize
+_DEFINED = "a line of heaptrack's, with indices that it has given before"
 
 Blocks = Callable[[], Iterator[bytes]]  # what a file holds, from its start each time
 
 
-def _column(*values: int) -> array[int]:
-    return array("q", values)
-
-
 @dataclass
 class _Tables:
-    # Indices of strings, addresses and traces count from 1, those of allocations from 0. There may be millions.
+    # Indices of strings, addresses and traces count from 1, those of allocations from 0. There may be millions, most
+    # of memory that was freed: their lines are parsed when they are needed.
     version: int = 0
     command: str = ""
     strings: list[str] = field(default_factory=lambda: [""])
-    chains: list[Sequence[Frame]] = field(default_factory=lambda: [()])
-    trace_address: array[int] = field(default_factory=lambda: _column(0))
-    trace_caller: array[int] = field(default_factory=lambda: _column(0))  # another trace
-    size: array[int] = field(default_factory=_column)  # of each allocation, bytes
-    trace: array[int] = field(default_factory=_column)  # of each allocation
-
-    def add(self, more: Tables) -> bool:
-        """Add *more*, unless it refers to something undefined; return whether it was added."""
-        if not more.name_what_is_known(len(self.chains), len(self.trace_caller)):
-            return False
-        columns = (self.trace_address, self.trace_caller, self.size, self.trace)
-        for column, values in zip(columns, (more.addresses, more.callers, more.sizes, more.traces)):
-            column.frombytes(values.astype("q").tobytes())
-        return True
+    addresses: list[bytes] = field(default_factory=lambda: [b""])
+    traces: list[bytes] = field(default_factory=lambda: [b""])
+    allocations: list[bytes] = field(default_factory=list)
+    first_trace: array[int] = field(default_factory=lambda: array("i", [0]))  # that may name each address
+    first_allocation: array[int] = field(default_factory=lambda: array("i", [0]))  # that may name each trace
 
 
 class _Course(NamedTuple):
     events: Events
-    at_peak: int  # lines from the start of the counting to the peak
+    at_peak: int  # bytes from the start of the file to the peak
 
 
 def read_heaptrack(
@@ -106,7 +96,7 @@ def read_heaptrack(
     course = reader.read(wants_peak=chosen == PEAK)
     events = course.events
     if chosen == PEAK:
-        events = reader.events_until(course.at_peak)
+        events = reader.events_between(0, course.at_peak)
     elif chosen == TEMPORARY:
         events = reader.temporaries()
     return _profile(reader, events, chosen, metrics)
@@ -142,16 +132,27 @@ def _read_stretch(reader: _HeaptrackReader, metric: str, stretch: Stretch) -> St
 def _profile(
     reader: _HeaptrackReader, events: Events, metric: str, metrics: Sequence[str], *, time: float = 0.0
 ) -> StackProfile:
-    tables = reader.tables
-    stacks = _stacks(tables, events, metric, reader.source, by_size=False)
+    made, freed = events
+    counts = made if metric in (ALLOCATED, TEMPORARY) else array("q", map(sub, made, freed))
+    if min(counts, default=0) < 0:
+        index = next(number for number, left in enumerate(counts) if left < 0)
+        raise InputError(
+            f"{printable(reader.source)} frees allocation {index:x} more often than it makes it",
+            slug="negative-count",
+            hint="the file is damaged",
+        )
+    held = [(count, *reader.allocation(index)) for index, count in enumerate(counts) if count]
+    total = sum(count * size for count, size, _ in held)
+    if total > LARGEST:
+        raise count_too_big(printable(reader.source))
     profile = StackProfile(
         source=reader.source,
         source_format="heaptrack",
         metric=metric,
         metrics=metrics,
-        total_bytes=sum(stack.bytes for stack in stacks),
-        load=lambda profile: _load(profile, stacks, tables, events),
-        command=tables.command,
+        total_bytes=total,
+        load=lambda profile: _load(profile, reader, held),
+        command=reader.tables.command,
         time=time,
         notices=reader.notices,
     )
@@ -159,111 +160,62 @@ def _profile(
     return profile
 
 
-def _load(profile: StackProfile, stacks: Sequence[Stack], tables: _Tables, events: Events) -> Content:
-    if profile.by_size:
-        stacks = _stacks(tables, events, profile.metric, profile.source, by_size=True)
-    merged = _merged(stacks, tables)
-    deepest = _deepest(merged, tables)
-    if deepest < DEEPEST:
+def _load(profile: StackProfile, reader: _HeaptrackReader, held: Sequence[tuple[int, int, int]]) -> Content:
+    traces, frames = {trace for _, _, trace in held}, _FrameNumbers(reader)
+    paths = _paths(traces, frames, DEEPEST)
+    if paths is None:
+        paths = _paths(traces, frames, _LONGEST_STACK)
         text = f"{printable(profile.source)} holds stacks that together are far longer than the file;"
-        text += f" {deepest} frames of each are shown, from the allocation on"
+        text += f" {_LONGEST_STACK} frames of each are shown, from the allocation on"
         profile.add_notices([Notice("stacks-cut", text)])
-    return Content(_with_paths(merged, tables, profile.source, deepest), tables.chains)
-
-
-def _stacks(tables: _Tables, events: Events, metric: str, source: str, *, by_size: bool) -> list[Stack]:
-    """Return one stack a trace (and size); its only "frame" is the trace's number, until its path is asked for."""
-    sizes: Counter[tuple[int, int]] = Counter()
-    blocks: Counter[tuple[int, int]] = Counter()
-    made, freed = events
-    counts = made if metric in (ALLOCATED, TEMPORARY) else [a - b for a, b in zip(made, freed)]
-    for count, size, trace in zip(counts, tables.size, tables.trace):
-        if count > 0:
-            key = (trace, size if by_size else 0)
-            sizes[key] += count * size
-            blocks[key] += count
-        elif count < 0:
-            index = next(number for number, left in enumerate(counts) if left < 0)
-            raise InputError(
-                f"{printable(source)} frees allocation {index:x} more often than it makes it",
-                slug="negative-count",
-                hint="the file is damaged",
-            )
-    if sum(sizes.values()) > LARGEST:
-        raise count_too_big(printable(source))
-    return [
-        Stack((trace,), total, blocks[trace, size], block_bytes=size if by_size else -1)
-        for (trace, size), total in sizes.items()
+    assert paths is not None
+    sums: dict[tuple[bytes, int], list[int]] = {}
+    for count, size, trace in held:
+        pair = sums.setdefault((paths[trace], size if profile.by_size else -1), [0, 0])
+        pair[0] += count * size
+        pair[1] += count
+    stacks = [
+        Stack(array("i", path), total, blocks, block_bytes=size)
+        for (path, size), (total, blocks) in sums.items()
     ]
+    return Content(stacks, Singles(list(frames.numbers)))
 
 
-def _merged(stacks: Sequence[Stack], tables: _Tables) -> list[Stack]:
-    """Return *stacks*, merging those with equal frames at different addresses: usually few are left."""
-    addresses, callers = tables.trace_address, tables.trace_caller
-    numbers: dict[Sequence[Frame], int] = {}
-    same_frames = [numbers.setdefault(tuple(frames), number) for number, frames in enumerate(tables.chains)]
-    first: dict[int, int] = {0: 0}  # trace → the first one with the same frames
-    known: dict[tuple[int, int], int] = {}
-    sums: dict[tuple[int, int], Stack] = {}
-    for stack in stacks:
-        trace, way = stack.frames[0], []
-        while trace not in first:  # a caller stands before what it calls: this ends
-            way.append(trace)
-            trace = callers[trace]
-        found = first[trace]
-        for trace in reversed(way):
-            found = first[trace] = known.setdefault((same_frames[addresses[trace]], found), trace)
-        before = sums.get((found, stack.block_bytes))
-        size, blocks = (before.bytes, before.blocks) if before is not None else (0, 0)
-        sums[found, stack.block_bytes] = Stack(
-            (found,), size + stack.bytes, blocks + stack.blocks, block_bytes=stack.block_bytes
-        )
-    return list(sums.values())
+class _FrameNumbers(dict[int, bytes]):
+    """The numbers of an address's frames, innermost first, as an array has them: given when first asked for."""
+
+    def __init__(self, reader: _HeaptrackReader) -> None:
+        super().__init__()
+        self.reader = reader
+        self.numbers: dict[Frame, int] = {}
+
+    def __missing__(self, address: int) -> bytes:
+        numbers = self.numbers
+        frames = self.reader.frames(address)
+        self[address] = found = array(
+            "i", [numbers.setdefault(one, len(numbers)) for one in frames]
+        ).tobytes()
+        return found
 
 
-def _deepest(stacks: Sequence[Stack], tables: _Tables) -> int:
-    """Return how many frames of each stack to list: a chain of traces takes the square of its length."""
-    depth = _column(0)
-    for caller in islice(tables.trace_caller, 1, None):
-        depth.append(depth[caller] + 1)
-    together = sum(depth[stack.frames[0]] for stack in stacks)
-    return DEEPEST if together <= _MOST_FRAMES + _LONGEST_STACK * len(stacks) else _LONGEST_STACK
+def _paths(traces: Collection[int], own: _FrameNumbers, deepest: int) -> Optional[dict[int, bytes]]:
+    """Return up to *deepest* frames of each of *traces*; None if all together are too many.
 
-
-def _with_paths(stacks: Sequence[Stack], tables: _Tables, source: str, deepest: int) -> list[Stack]:
-    traces = [stack.frames[0] for stack in stacks]
-    if deepest == DEEPEST:
-        paths: Iterable[Sequence[int]] = (_whole_path(trace, tables, source) for trace in traces)
-    else:
-        paths = _cut_paths(traces, tables, deepest)
-    return [
-        Stack(path, stack.bytes, stack.blocks, block_bytes=stack.block_bytes)
-        for stack, path in zip(stacks, paths)
-    ]
-
-
-def _whole_path(trace: int, tables: _Tables, source: str) -> Sequence[int]:
-    path = array("i")  # 4 bytes a frame
-    while trace:
-        path.append(tables.trace_address[trace])
-        trace = tables.trace_caller[trace]
-    check_depth(len(path), source)
-    return path
-
-
-def _cut_paths(traces: Iterable[int], tables: _Tables, deepest: int) -> Iterator[Sequence[int]]:
-    # Most are their caller's path with one more frame and without the outermost.
-    addresses, callers = tables.trace_address, tables.trace_caller
-    known: dict[int, array[int]] = {0: array("i")}
-    for trace in traces:
-        way = []
-        while trace not in known:
-            way.append(trace)
-            trace = callers[trace]
-        path = known[trace]
-        for trace in reversed(way):
-            path = known[trace] = array("i", (addresses[trace],)) + path[: deepest - 1]
-        yield path
+    A chain of traces takes the square of its length.
+    """
+    paths, call = {0: b""}, own.reader.call
+    left = _MOST_FRAMES + _LONGEST_STACK * len(traces)
+    for trace in sorted(traces):
+        parts: list[bytes] = []
+        at = trace
+        while at not in paths and len(parts) < deepest:  # a caller stands before what it calls: this ends
+            address, at = call(at)
+            parts.append(own[address])
+        paths[trace] = path = b"".join((*parts, paths.get(at, b"")))[: deepest * _WIDTH]
+        left -= len(path) // _WIDTH
+        if left < 0:
+            return None
+    return paths
 
 
 def _slices(data: Data) -> Iterator[bytes]:
@@ -276,11 +228,12 @@ class _HeaptrackReader:
         self.source = source
         self.tables = _Tables()
         self.notices: list[Notice] = []
+        self._known_sizes = array("q")  # of allocations, for the peak
         self.has_trailer = False  # heaptrack's interpreter ends each file with counts
         self._is_big = False
         self._is_attached = False  # an "A" is in the piece
         self._start = 0  # of the counting, in bytes: after the last "A", where heaptrack was attached
-        self._piece, self._lines = b"", 0  # what is being read, and how many lines stand before it
+        self._piece, self._offset = b"", 0  # what is being read, and how many bytes stand before it
         self.moments: Sequence[float] = ()  # to be looked for, seconds
         self.last_time = 0.0  # of the recording, seconds; only known if moments are looked for
         self._found: dict[
@@ -289,29 +242,26 @@ class _HeaptrackReader:
 
     def read(self, *, wants_peak: bool) -> _Course:
         tally = EventCounts()
-        in_use = peak = at_peak = line = offset = 0
+        in_use = peak = at_peak = 0
         for piece in self._first_time():
             self._piece = piece
             lines = take_apart(piece, is_big=self._is_big)
-            count = len(lines)
             self._define(lines)
-            self._note_times(offset)
+            self._note_times(self._offset)
             attached = self._attached_at()
             if attached:
                 tally = EventCounts()
-                in_use = peak = at_peak = line = 0
-                self._start = offset + attached
+                in_use = peak = at_peak = 0
+                self._start = self._offset + attached
                 lines = take_apart(piece[attached:], is_big=self._is_big)
             self._count(tally, lines)
             if wants_peak:
-                top = lines.peak(self.tables.size, in_use)
+                top = lines.peak(self._sizes(), in_use)
                 if top.highest > peak:
-                    peak, at_peak = top.highest, line + top.lines
+                    peak, at_peak = top.highest, self._offset + attached + top.offset
                 in_use = top.last
-                line += len(lines)
-            self._lines += count
-            offset += len(piece)
-        return _Course(tally.events(len(self.tables.size)), at_peak)
+            self._offset += len(piece)
+        return _Course(self._events(tally), at_peak)
 
     def _note_times(self, offset: int) -> None:
         for match in _TIME.finditer(self._piece) if self.moments else ():
@@ -343,12 +293,21 @@ class _HeaptrackReader:
             size += len(piece)
             if size >= NUMPY_FROM_BYTES:
                 self._is_big = True
-                break
-        return chain(ahead, pieces)
+                return chain(ahead, pieces)
+        return [b"".join(ahead)]
 
-    def _count(self, tally: EventCounts, lines: HeaptrackLines, first: Optional[int] = None) -> None:
+    def _count(self, tally: EventCounts, lines: HeaptrackLines) -> None:
+        with self._naming_bad_events():
+            lines.count(tally, len(self.tables.allocations))
+
+    def _events(self, tally: EventCounts) -> Events:
+        with self._naming_bad_events():
+            return tally.events(len(self.tables.allocations))
+
+    @contextlib.contextmanager
+    def _naming_bad_events(self) -> Iterator[None]:
         try:
-            lines.count(tally, len(self.tables.size), first)
+            yield
         except BadLineError as error:
             raise self._bad(error.args[0], "'+ INDEX' or '- INDEX' of an allocation") from None
 
@@ -395,8 +354,8 @@ class _HeaptrackReader:
         """
         tally, last = EventCounts(), NO_EVENT
         for lines in self._counted(begin, end):
-            last = lines.temporaries(tally, len(self.tables.size), last)
-        return tally.events(len(self.tables.size))
+            last = lines.temporaries(tally, len(self.tables.allocations), last)
+        return self._events(tally)
 
     def _counted(self, begin: float = 0, end: float = math.inf) -> Iterator[HeaptrackLines]:
         """Yield the lines of the counting, piece by piece, once more; only those between these bytes of the file."""
@@ -414,31 +373,28 @@ class _HeaptrackReader:
         tally = EventCounts()
         for lines in self._counted(begin, end):
             self._count(tally, lines)
-        return tally.events(len(self.tables.size))
-
-    def events_until(self, count: int) -> Events:
-        """Return the events among the first *count* lines of the counting."""
-        tally = EventCounts()
-        for lines in self._counted():
-            self._count(tally, lines, count)
-            count -= len(lines)
-            if count <= 0:
-                break
-        return tally.events(len(self.tables.size))
+        return self._events(tally)
 
     def _define(self, lines: HeaptrackLines) -> None:
-        more = lines.tables()
-        at_once = more is not None and self.tables.add(more)
-        readers = {115: self._string, 105: self._address, 116: self._trace, 97: self._allocation}  # s i t a
-        for line in lines.definitions_beside_tables() if at_once else lines.definitions():
+        tables = self.tables
+        traces, allocations = tables.traces, tables.allocations
+        for line in lines.definitions():
             try:
-                if line[0] in readers:
-                    readers[line[0]](line)
+                kind = line[0]
+                if kind == 116:  # t
+                    traces.append(line)
+                    tables.first_allocation.append(len(allocations))
+                elif kind == 97:  # a
+                    allocations.append(line)
+                elif kind == 105:  # i
+                    tables.addresses.append(line)
+                    tables.first_trace.append(len(traces))
+                elif kind == 115:  # s
+                    tables.strings.append(self._string(line))
                 elif not self._other(line):
                     raise ValueError
             except (ValueError, IndexError):
-                expected = "a line of heaptrack's, with indices that it has given before"
-                raise self._bad(line, expected) from None
+                raise self._bad(line) from None
 
     def _other(self, line: bytes) -> bool:
         if line.startswith(b"v ") and self.tables.version:
@@ -464,46 +420,68 @@ class _HeaptrackReader:
             return self._is_attached
         return True
 
-    def _string(self, line: bytes) -> None:
+    def _string(self, line: bytes) -> str:
         text = line[2:]
         if self.tables.version >= 3:
             size, _, text = text.partition(b" ")
             if int(size, 16) != len(text):
                 raise ValueError
-        self.tables.strings.append(text.decode("utf-8", "surrogateescape"))
+        return text.decode("utf-8", "surrogateescape")
 
-    def _address(self, line: bytes) -> None:
-        words = [int(word, 16) for word in line[2:].split()]
-        strings = self.tables.strings
-        module = strings[words[1]] or None
-        chain = []
-        rest = words[2:]
-        while rest:
-            function = strings[rest[0]] or None
-            file = strings[rest[1]] if len(rest) > 1 else ""
-            number = rest[2] if len(rest) > 2 else None
-            chain.append(Frame(function, file or None, number if file else None, module))
-            rest = rest[3:]
+    def _sizes(self) -> array[int]:
+        known = range(len(self._known_sizes), len(self.tables.allocations))
+        self._known_sizes.extend(self.allocation(index)[0] for index in known)
+        return self._known_sizes
+
+    def allocation(self, index: int) -> tuple[int, int]:
+        """Return the bytes of an allocation, and its trace."""
+        tables, line = self.tables, self.tables.allocations[index]
+        try:
+            _, size, trace = line.split(b" ")
+            found = int(size, 16), int(trace, 16)
+            if min(found) < 0 or tables.first_allocation[found[1]] > index:
+                raise IndexError
+        except (ValueError, IndexError):
+            raise self._bad(line, start=b"a", number=index + 1) from None
+        check_count(found[0], self.source)
+        return found
+
+    def call(self, trace: int) -> tuple[int, int]:
+        """Return the address of a trace, and the trace of its caller."""
+        tables, line = self.tables, self.tables.traces[trace]
+        try:
+            _, address, caller = line.split(b" ")
+            found = int(address, 16), int(caller, 16)
+            if not (found[0] > 0 and tables.first_trace[found[0]] <= trace and 0 <= found[1] < trace):
+                raise IndexError
+        except (ValueError, IndexError):
+            raise self._bad(line, start=b"t", number=trace) from None
+        return found
+
+    def frames(self, address: int) -> Sequence[Frame]:
+        """Return the frames of an address, innermost first."""
+        line, strings = self.tables.addresses[address], self.tables.strings
+        try:
+            words = [int(word, 16) for word in line[2:].split()]
+            module = strings[words[1]] or None
+            chain = []
+            rest = words[2:]
+            while rest:
+                function = strings[rest[0]] or None
+                file = strings[rest[1]] if len(rest) > 1 else ""
+                number = rest[2] if len(rest) > 2 else None
+                chain.append(Frame(function, file or None, number if file else None, module))
+                rest = rest[3:]
+        except (ValueError, IndexError):
+            raise self._bad(line, start=b"i", number=address) from None
         chain = [frame._replace(inlined=True) for frame in chain[:-1]] + chain[-1:]
-        self.tables.chains.append(chain or (Frame(object=module),))
+        return chain or (Frame(object=module),)
 
-    def _trace(self, line: bytes) -> None:
-        _, first, second = line.split(b" ")
-        address, caller = int(first, 16), int(second, 16)
-        if not (0 < address < len(self.tables.chains) and 0 <= caller < len(self.tables.trace_caller)):
-            raise IndexError
-        self.tables.trace_address.append(address)
-        self.tables.trace_caller.append(caller)
-
-    def _allocation(self, line: bytes) -> None:
-        first, _, second = line[2:].partition(b" ")
-        size, trace = int(first, 16), int(second, 16)
-        if not 0 <= trace < len(self.tables.trace_caller) or size < 0:
-            raise IndexError
-        self.tables.size.append(check_count(size, self.source))
-        self.tables.trace.append(trace)
-
-    def _bad(self, line: bytes, expected: str) -> InputError:
-        before = (b"\n" + self._piece).find(b"\n" + line + b"\n")
-        number = self._lines + self._piece.count(b"\n", 0, before) + 1
-        return bad_line(self.source, number, line, expected)
+    def _bad(
+        self, line: bytes, expected: str = _DEFINED, *, start: bytes = b"", number: int = 1
+    ) -> InputError:
+        """Return the error for *line*, the *number*-th with that *start*; without one, the first that is equal."""
+        start = start or line + b"\n"
+        lines = (one + b"\n" for piece in self._pieces() for one in piece.split(b"\n")[:-1])
+        places = (place for place, one in enumerate(lines, start=1) if one.startswith(start))
+        return bad_line(self.source, next(islice(places, number - 1, None)), line, expected)

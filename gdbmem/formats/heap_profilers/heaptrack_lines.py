@@ -1,4 +1,4 @@
-"""Parsing a piece of a heaptrack file: its definitions, and how often each allocation is made and freed.
+"""Parsing a piece of a heaptrack file: which lines define something, and how often each allocation is made and freed.
 
 Two implementations with the same result: numpy handles all lines at once but takes 0.1 s to import; the other one
 needs no package.
@@ -9,22 +9,21 @@ from __future__ import annotations
 import re
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import accumulate, repeat
-from typing import Any, NamedTuple, Optional, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gdbmem.arrays import import_numpy
 
-_DEFINITION = re.compile(rb"^(?![+\-cR#IS])[^\n]+", re.MULTILINE)
+_EVENT = re.compile(rb"\n[+-] [0-9a-f]{1,8}(?=\n)")
+_DEFINITION = re.compile(rb"\n([^+\-cR#IS\n][^\n]*)")
 _OTHERS = frozenset(b"+-cR#IS\n")  # how lines begin that define nothing
-_INDEX = re.compile(rb"[0-9a-f]{1,8}")
 _LONGEST_INDEX = 8
-_LONGEST_NUMBER = 15  # digits that fit 63 bits
 _SHORT_INDEX = 7  # that many digits, and one bit, fit 31 bits
 _COUNTED_TOGETHER = 1 << 16
-NUMPY_FROM_BYTES = 3 << 19
+NUMPY_FROM_BYTES = 3 << 20  # to import it takes as long as to count so much without it
 NO_EVENT = -1
-LEAST_TABLES = 300  # definitions; fewer are read faster one by one
+_KINDS = (b"\n+ %x".__mod__, b"\n- %x".__mod__)  # the line of an event
 
 
 class Events(NamedTuple):
@@ -38,14 +37,14 @@ class EventCounts:
     """Adds events up, piece by piece."""
 
     def __init__(self) -> None:
-        self._counter: Counter[int] = Counter()  # by key: twice the index, and one more where it is freed
+        self._lines: Counter[bytes] = Counter()  # such as b"\n+ 1f"
         self._keys: list[Any] = []  # arrays that are not counted yet
         self._waiting = 0  # in them
         self._counts: Any = None
 
-    def add(self, index: int, *, is_freed: bool, times: int) -> None:
-        """Count *times* events of one allocation."""
-        self._counter[2 * index + is_freed] += times
+    def add(self, lines: Iterable[bytes]) -> None:
+        """Count lines of one event each, the newline before it included."""
+        self._lines.update(lines)
 
     def add_keys(self, keys: Any, known: int) -> None:
         """Count an array with one number per event: twice the index, plus one for a free.
@@ -59,14 +58,18 @@ class EventCounts:
             self._count()
 
     def events(self, known: int) -> Events:
-        """Return the sums for each of *known* allocations."""
+        """Return the sums for each of *known* allocations. Raises BadLineError for an event of another one."""
         self._count()
-        sums = array("q", bytes(16 * known))
+        made, freed = (
+            array("q", map(self._lines.pop, map(kind, range(known)), repeat(0))) for kind in _KINDS
+        )
+        for line in self._lines:
+            raise BadLineError(line[1:])
         if self._counts is not None:
+            sums = array("q", bytes(16 * known))
             sums[: len(self._counts)] = array("q", self._counts.astype("q").tobytes())
-        for key, times in self._counter.items():
-            sums[key] += times
-        return Events(sums[0::2], sums[1::2])
+            return Events(sums[0::2], sums[1::2])
+        return Events(made, freed)
 
     def _count(self) -> None:
         if not self._keys:
@@ -79,32 +82,11 @@ class EventCounts:
         self._counts, self._keys, self._waiting = counts, [], 0
 
 
-class Tables(NamedTuple):
-    """The traces and allocations that a piece defines, as arrays, in order."""
-
-    addresses: Any  # of each trace
-    callers: Any  # of each trace: another one
-    addresses_before: Any  # how many addresses the piece defines before each trace
-    sizes: Any  # of each allocation, bytes
-    traces: Any  # of each allocation
-    traces_before: Any  # how many traces the piece defines before each allocation
-
-    def name_what_is_known(self, addresses: int, traces: int) -> bool:
-        """Return whether they refer only to earlier entries, given the number defined before the piece."""
-        own = import_numpy().arange(len(self.callers)) + traces
-        return bool(
-            (self.addresses > 0).all()
-            and (self.addresses < self.addresses_before + addresses).all()
-            and (self.callers < own).all()
-            and (self.traces < self.traces_before + traces).all()
-        )
-
-
 class Peak(NamedTuple):
-    """The peak of a sequence in bytes, the number of lines before it, and the final value."""
+    """The peak of a sequence in bytes, how many bytes of the file stand before it, and the final value."""
 
     highest: int
-    lines: int
+    offset: int
     last: int
 
 
@@ -115,17 +97,11 @@ class BadLineError(ValueError):
 class HeaptrackLines(Protocol):
     """The records of a piece of whole lines."""
 
-    def definitions(self) -> Iterator[bytes]:
-        """Yield the lines that define something."""
+    def definitions(self) -> Iterable[bytes]:
+        """Return the lines that define something."""
 
-    def tables(self) -> Optional[Tables]:
-        """Return the traces and allocations, which are most definitions; None if definitions() is needed."""
-
-    def definitions_beside_tables(self) -> Iterator[bytes]:
-        """Yield what tables() leaves out."""
-
-    def count(self, tally: EventCounts, known: int, first: Optional[int] = None) -> None:
-        """Count the events among the *first* lines; raises BadLineError if an index is not under *known*."""
+    def count(self, tally: EventCounts, known: int) -> None:
+        """Count the events; raises BadLineError if an index is not under *known*."""
 
     def temporaries(self, tally: EventCounts, known: int, last: int) -> int:
         """Count each allocation that the very next event frees; *last* is the event before the piece, and returned.
@@ -135,8 +111,6 @@ class HeaptrackLines(Protocol):
 
     def peak(self, sizes: array[int], in_use: int) -> Peak:
         """Return the peak of the piece, which begins with *in_use* bytes."""
-
-    def __len__(self) -> int: ...
 
 
 def take_apart(piece: bytes, *, is_big: bool) -> HeaptrackLines:
@@ -153,50 +127,38 @@ class PlainLines:
     """Lines, one by one."""
 
     def __init__(self, piece: bytes) -> None:
-        self._piece = piece
-        self._split: list[bytes] = []
+        self._text = b"\n" + piece
 
-    @property
-    def _lines(self) -> list[bytes]:
-        if not self._split:
-            self._split = self._piece.split(b"\n")
-            del self._split[-1]  # what follows the last newline
-        return self._split
+    def definitions(self) -> Iterable[bytes]:
+        return _DEFINITION.findall(self._text)
 
-    def __len__(self) -> int:
-        return len(self._lines)
-
-    def definitions(self) -> Iterator[bytes]:
-        return (match[0] for match in _DEFINITION.finditer(self._piece))
-
-    def tables(self) -> Optional[Tables]:
-        return None
-
-    def definitions_beside_tables(self) -> Iterator[bytes]:
-        return self.definitions()
-
-    def count(self, tally: EventCounts, known: int, first: Optional[int] = None) -> None:
-        for line, count in Counter(self._lines[:first]).items():
-            if line[:1] in (b"+", b"-"):
-                if line[1:2] != b" " or not _INDEX.fullmatch(line, 2) or int(line[2:], 16) >= known:
-                    raise BadLineError(line)
-                tally.add(int(line[2:], 16), is_freed=line[:1] == b"-", times=count)
+    def count(self, tally: EventCounts, known: int) -> None:
+        events = _EVENT.findall(self._text)
+        if len(events) < self._text.count(b"\n+") + self._text.count(b"\n-"):
+            lines = self._text.split(b"\n")
+            raise BadLineError(
+                next(
+                    line for line in lines if line[:1] in (b"+", b"-") and not _EVENT.match(b"\n%b\n" % line)
+                )
+            )
+        tally.add(events)
 
     def temporaries(self, tally: EventCounts, known: int, last: int) -> int:
-        for line in self._lines:
-            if line[:1] in (b"+", b"-"):
-                event = 2 * int(line[2:], 16) + (line[:1] == b"-")
-                if event & 1 and last == event - 1:
-                    tally.add(event >> 1, is_freed=False, times=1)
-                last = event
-        return last
+        before = _KINDS[last & 1](last >> 1) if last != NO_EVENT else b""
+        events = [before, *_EVENT.findall(self._text)]
+        pairs = zip(events, events[1:])
+        tally.add(made for made, freed in pairs if freed[1] == ord("-") and made == b"\n+" + freed[2:])
+        last_line = events[-1]
+        return 2 * int(last_line[3:], 16) + (last_line[1] == ord("-")) if last_line else NO_EVENT
 
     def peak(self, sizes: array[int], in_use: int) -> Peak:
         deltas = {b"+ %x" % index: size for index, size in enumerate(sizes)}
         deltas.update({b"- %x" % index: -size for index, size in enumerate(sizes)})
-        course = list(accumulate(map(deltas.get, self._lines, repeat(0)), initial=in_use))
+        lines = self._text.split(b"\n")[1:-1]
+        course = list(accumulate(map(deltas.get, lines, repeat(0)), initial=in_use))
         highest = max(course)
-        return Peak(highest, course.index(highest), course[-1])
+        top = course.index(highest)
+        return Peak(highest, sum(map(len, lines[:top])) + top, course[-1])
 
 
 class ArrayLines:
@@ -213,50 +175,14 @@ class ArrayLines:
         self._is_freed = first == ord("-")
         self._is_event = self._is_freed | (first == ord("+"))
         self._others = np.flatnonzero(~self._is_event)
-        self._kinds = first[self._others]
 
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def definitions(self) -> Iterator[bytes]:
-        return self._lines_at(self._others)
-
-    def tables(self) -> Optional[Tables]:
-        if len(self._others) < LEAST_TABLES:
-            return None
-        traces, allocations, addresses = (self._others[self._kinds == ord(kind)] for kind in "tai")
-        of_traces, of_allocations = self._pairs(traces), self._pairs(allocations)
-        if of_traces is None or of_allocations is None:
-            return None
-        before = self._np.searchsorted
-        return Tables(*of_traces, before(addresses, traces), *of_allocations, before(traces, allocations))
-
-    def definitions_beside_tables(self) -> Iterator[bytes]:
-        return self._lines_at(self._others[(self._kinds != ord("t")) & (self._kinds != ord("a"))])
-
-    def _lines_at(self, at: Any) -> Iterator[bytes]:
+    def definitions(self) -> Iterable[bytes]:
         piece = self._piece
-        bounds = zip(self._starts[at].tolist(), self._ends[at].tolist())
+        bounds = zip(self._starts[self._others].tolist(), self._ends[self._others].tolist())
         return (piece[a:b] for a, b in bounds if piece[a] not in _OTHERS)
 
-    def _pairs(self, at: Any) -> Optional[tuple[Any, Any]]:
-        """Return both numbers of each of the lines *at*, such as 'a 1f 2'; None if one of them has another form."""
-        np, data = self._np, self._data
-        starts, ends = self._starts[at], self._ends[at]
-        if not len(at):
-            return starts, starts
-        blanks = np.flatnonzero(data[: ends[-1]] == ord(" "))
-        middle = np.append(blanks, len(data)).take(np.searchsorted(blanks, starts + 2))
-        if (data.take(starts + 1) != ord(" ")).any() or (middle >= ends).any():
-            return None
-        (first, wrong), (second, also_wrong) = (
-            self._numbers(begin, end, _LONGEST_NUMBER)
-            for begin, end in ((starts + 2, middle), (middle + 1, ends))
-        )
-        return None if wrong.any() or also_wrong.any() else (first, second)
-
-    def count(self, tally: EventCounts, known: int, first: Optional[int] = None) -> None:
-        at = self._events(first)
+    def count(self, tally: EventCounts, known: int) -> None:
+        at = self._events()
         indices = self._indices(at, known)
         indices <<= 1
         indices |= self._is_freed[at]
@@ -264,7 +190,7 @@ class ArrayLines:
 
     def temporaries(self, tally: EventCounts, known: int, last: int) -> int:
         np = self._np
-        at = self._events(None)
+        at = self._events()
         events = self._indices(at, known).astype(np.int64) * 2 + self._is_freed[at]
         if not len(events):
             return last
@@ -274,19 +200,18 @@ class ArrayLines:
 
     def peak(self, sizes: array[int], in_use: int) -> Peak:
         np = self._np
-        at = self._events(None)
+        at = self._events()
         changes = np.frombuffer(sizes, np.int64).take(self._indices(at, len(sizes)))
-        course = np.zeros(len(self) + 1, np.int64)
+        course = np.zeros(len(self._ends) + 1, np.int64)
         course[1:][at] = np.where(self._is_freed[at], -changes, changes)
         course[0] = in_use
         np.cumsum(course, out=course)
         top = int(course.argmax())
-        return Peak(int(course[top]), top, int(course[-1]))
+        return Peak(int(course[top]), int(self._ends[top - 1]) + 1 if top else 0, int(course[-1]))
 
-    def _events(self, first: Optional[int]) -> Any:
+    def _events(self) -> Any:
         # The numbers of their lines; a slice, which is faster, if they are all lines.
-        is_event = self._is_event[:first]
-        return slice(0, len(is_event)) if is_event.all() else self._np.flatnonzero(is_event)
+        return self._np.flatnonzero(self._is_event) if len(self._others) else slice(None)
 
     def _indices(self, at: Any, known: int) -> Any:
         """Return the index of each of the lines *at*: '+ 1f' names 31."""
@@ -294,23 +219,23 @@ class ArrayLines:
         starts, ends = self._starts[at], self._ends[at]
         if not len(starts):
             return np.zeros(0, np.int32)
-        indices, wrong = self._numbers(starts + 2, ends, _LONGEST_INDEX)
+        indices, wrong = self._numbers(starts + 2, ends)
         wrong |= self._data.take(starts + 1) != ord(" ")
         if wrong.any() or int(indices.max()) >= known:
-            line = np.arange(len(self))[at][np.flatnonzero(wrong | (indices >= known))[0]]
+            line = np.arange(len(self._ends))[at][np.flatnonzero(wrong | (indices >= known))[0]]
             raise BadLineError(self._piece[int(self._starts[line]) : int(self._ends[line])])
         return indices
 
-    def _numbers(self, starts: Any, ends: Any, longest: int) -> tuple[Any, Any]:
-        """Return the hexadecimal number between each start and end, and which are none of up to *longest* digits."""
+    def _numbers(self, starts: Any, ends: Any) -> tuple[Any, Any]:
+        """Return the hexadecimal number between each start and end, and which are none of up to eight digits."""
         np, data = self._np, self._data
         digits, place = ends - starts, ends - 1
         least, most = int(digits.min()), int(digits.max())
         wrong = np.zeros(len(digits), bool)
-        if least < 1 or most > longest:
-            wrong |= (digits < 1) | (digits > longest)
+        if least < 1 or most > _LONGEST_INDEX:
+            wrong |= (digits < 1) | (digits > _LONGEST_INDEX)
         numbers = np.zeros(len(digits), np.int64 if most > _SHORT_INDEX else np.int32)
-        for number in range(min(most, longest)):
+        for number in range(min(most, _LONGEST_INDEX)):
             char = data.take(place, mode="clip")
             place -= 1
             letter = char - np.uint8(ord("a"))  # these wrap where it is none

@@ -58,6 +58,18 @@ def test_a_short_chain_of_traces_is_shown_whole(tmp_path: Path) -> None:
     assert max(depth for _, depth in tree.walk()) == 500 or len(tree.frames) == 1
 
 
+def test_only_the_frames_of_stacks_that_hold_memory_are_made(tmp_path: Path) -> None:
+    lines = ["v 10400 3", "X ./p", "s 1 m"]
+    for number in range(1, 1_001):
+        lines += [f"s 5 f{number:04}", f"i {number:x} 1 {number + 1:x}", f"t {number:x} 0", f"a 10 {number:x}"]
+        lines += [f"+ {number - 1:x}", f"- {number - 1:x}"]
+    file = tmp_path / "heaptrack.freed"
+    file.write_text("\n".join([*lines, "+ 2a", "# strings: 1\n"]))
+    tree = open_profile(file).tree(0)
+    assert tree is not None
+    assert [frame.function for frame in tree.frames] == ["f0043"]
+
+
 def wide(count: int) -> str:
     return massif([line for n in range(count) for line in path(10, f"f{n} (a.c:{n + 1})")])
 

@@ -139,8 +139,11 @@ def test_indices_outside_their_tables_are_refused(tmp_path: Path) -> None:
         found["pps"][0]["fs"][0] = index
         assert refused(tmp_path, json.dumps(found).encode()).slug == "index-out-of-range"
     head = b"v 10400 3\nX ./a\ns 1 f\ni 10 1 1\nt 1 0\na 8 1\n"
-    for line in (b"i 10 7", b"t 1 9", b"t 9 0", b"a 8 9", b"+ 5", b"t 1", b"s 9 x", b"+ zz"):
-        assert refused(tmp_path, head + line + b"\n").slug == "unknown-line"
+    lines = b"t 1 9|t 9 0|t 1|a 8 9|+ 5|s 9 x|+ zz|i 10 7"
+    for line in lines.split(b"|"):
+        use = {b"t": b"a 8 2\n+ 1\n", b"a": b"+ 1\n", b"i": b"t 2 0\na 8 2\n+ 1\n"}.get(line[:1], b"")
+        error = refused(tmp_path, head + line + b"\n" + use)
+        assert error.slug == "unknown-line" and "profile:7: expected" in error.message
 
 
 @pytest.mark.parametrize("what", ["location", "function", "name", "file", "unit", "values", "mapping"])
