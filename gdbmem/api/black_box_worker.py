@@ -1,8 +1,8 @@
 """The process of a black box: watches the limits over a monitor's processes, and records these before one is killed.
 
-Arguments: the run folder, the longest wait in seconds, and what to hold ("hold" or "-"). A line on the standard output
-says that it watches; it ends with its standard input, or with the processes. It has all of its code loaded, so
-that a record is begun, in a forked child, within milliseconds.
+Arguments: the run folder, the longest wait in seconds, and what to do at the limit ("hold", "core": hold and write a
+core, or "-"). A line on the standard output says that it watches; it ends with its standard input, or with the
+processes. It has all of its code loaded, so that a record is begun, in a forked child, within milliseconds.
 """
 
 from __future__ import annotations
@@ -24,12 +24,20 @@ from gdbmem.api.growth import Binaries
 from gdbmem.errors import GdbmemError
 from gdbmem.files import close_all_but, replace_file
 from gdbmem.inspection.live_process import explain_process
+from gdbmem.inspection.process_core import write_core
 from gdbmem.inspection.stacks import CopiedStack, NativeStack, copy_stacks, stacks_of_process, unwind
 from gdbmem.ledger.document import ledger_json
 from gdbmem.ledger.text import print_ledger
 from gdbmem.linux.files.target_files import rights_of
 from gdbmem.linux.monitoring.cgroup import allowed_bytes, process_in_cgroup, read_cgroup
-from gdbmem.linux.monitoring.limits import LimitEvents, LimitHold, Room, check_outside, rooms_of
+from gdbmem.linux.monitoring.limits import (
+    MOST_SECONDS,
+    LimitEvents,
+    LimitHold,
+    Room,
+    check_outside,
+    rooms_of,
+)
 from gdbmem.linux.monitoring.sampling import clock_of
 from gdbmem.linux.process.process import descendants, has_ended, memory_folder, parents
 from gdbmem.linux.process.threads import is_ending
@@ -40,6 +48,7 @@ from gdbmem.python.stacks import print_stacks
 from gdbmem.recording.targets import find_again
 from gdbmem.runs.run import open_run
 from gdbmem.series.black_box import (
+    CORE,
     FILE,
     FOLDER,
     BlackBox,
@@ -60,6 +69,7 @@ _OF_MACHINE = 0.9  # from which on the machine's own memory counts: it is often 
 _BACK = 0.1  # of the limit, below a level: it may be passed again
 _AGAIN_SECONDS = 60.0  # between two records at one level
 _KEPT = 8  # records; earlier ones are removed
+_ERRORS = ".errors"  # instead of a part that failed
 _READ = ".read"  # in the folder of a record: the process is no longer needed for it
 _SHORTEST_SECONDS, _FIND_SECONDS = 0.02, 1.0
 _FIND_BUDGET = 0.002  # of a CPU, for finding processes
@@ -101,7 +111,11 @@ class Recorder:
         if self.is_done():
             os.waitpid(self.pid, 0)
         os.close(self.end)
-        parts = sorted(each.name for each in self._folder.iterdir() if each.suffix in (".txt", ".json"))
+        parts = sorted(
+            each.name
+            for each in self._folder.iterdir()
+            if each.suffix in (".txt", ".json") or each.name == CORE
+        )
         values: dict[str, float] = {}
         with contextlib.suppress(OSError, ValueError):
             for line in (self._folder / ".times").read_text().splitlines():
@@ -121,7 +135,7 @@ class _Process(NamedTuple):
 class BlackBoxWorker:
     """Watches and records."""
 
-    def __init__(self, run: Path, interval_seconds: float, *, holds: bool) -> None:
+    def __init__(self, run: Path, interval_seconds: float, *, holds: bool, writes_core: bool) -> None:
         """Watch the processes of the monitor's *run*, at least each *interval_seconds*."""
         self._run = run
         self._target = find_again(open_run(run))
@@ -129,6 +143,7 @@ class BlackBoxWorker:
             self._clock = clock_of(recording.facts)
         self._interval = interval_seconds
         self._holds = holds
+        self._writes_core = writes_core
         self._hold: Optional[LimitHold] = None
         self._has_held = False
         self._poll = select.poll()
@@ -335,7 +350,10 @@ class BlackBoxWorker:
             name,
             is_held,
         )
-        recorder = Recorder(facts, folder, lambda: take_record(victim.pid, folder, self._clock))
+        core_until = None
+        if is_held and self._hold is not None and self._writes_core:
+            core_until = time.monotonic() + MOST_SECONDS - self._hold.seconds
+        recorder = Recorder(facts, folder, lambda: take_record(victim.pid, folder, self._clock, core_until))
         self._recorders.append(recorder)
         self._poll.register(recorder.end, select.POLLIN)
 
@@ -348,6 +366,8 @@ class BlackBoxWorker:
         self._recorders.remove(recorder)
         self._poll.unregister(recorder.end)
         record = recorder.finish()
+        with contextlib.suppress(OSError):
+            self._add_note((self._run / record.folder / f"{CORE}{_ERRORS}").read_text().strip())
         records = sorted([*self._box.records, record], key=lambda one: one.t)
         for old in records[:-_KEPT]:
             shutil.rmtree(self._run / old.folder, ignore_errors=True)
@@ -406,14 +426,23 @@ def _in_cgroup(pid: int, allowed: int) -> Optional[CgroupProcess]:
     return None
 
 
-def take_record(pid: int, folder: Path, clock: Callable[[], float]) -> None:
-    """Write what is known of process *pid* into *folder*, one file after the other; errors into files, too."""
+def take_record(
+    pid: int, folder: Path, clock: Callable[[], float], core_until: Optional[float] = None
+) -> None:
+    """Write what is known of process *pid* into *folder*, one file after the other; errors into files, too.
+
+    It includes a core if that can be written until *core_until*, of time.monotonic().
+    """
     copied: list[_Copied] = []
     steps: Sequence[tuple[str, Callable[[], object]]] = (
         ("smaps", lambda: _smaps(pid, folder)),
         ("explain", lambda: _ledger(pid, folder, clock)),
         ("stacks", lambda: copied.append(_copy_stacks(pid))),
         ("python", lambda: _python(pid, folder)),
+        (
+            "core",
+            lambda: write_core(pid, folder / CORE, until=core_until) if core_until is not None else None,
+        ),
         ("read", (folder / _READ).touch),
         ("stacks", lambda: _name_stacks(pid, folder, copied[0]) if copied else None),
     )
@@ -422,7 +451,7 @@ def take_record(pid: int, folder: Path, clock: Callable[[], float]) -> None:
             write()
         except (GdbmemError, OSError, ValueError) as error:
             with contextlib.suppress(OSError):
-                (folder / f"{name}.errors").write_text(f"{printable(str(error))}\n")
+                (folder / f"{name}{_ERRORS}").write_text(f"{printable(str(error))}\n")
             if isinstance(error, GdbmemError) and error.slug == "thread-stuck":
                 return  # only the end of this process lets go of a thread that it could not stop
 
@@ -498,7 +527,7 @@ def main(arguments: Sequence[str]) -> int:
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends with its standard input
     run, seconds, hold = arguments
-    BlackBoxWorker(Path(run), float(seconds), holds=hold == "hold").watch()
+    BlackBoxWorker(Path(run), float(seconds), holds=hold != "-", writes_core=hold == "core").watch()
     return 0
 
 

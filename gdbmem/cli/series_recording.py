@@ -66,6 +66,7 @@ def _options(args: argparse.Namespace, words: Optional[Sequence[str]]) -> Record
         grow=args.grow,
         black_box=args.black_box,
         holds=args.fork is False,  # --hold
+        writes_core=args.core,
     )
 
 

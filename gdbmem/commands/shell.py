@@ -489,6 +489,7 @@ black box:
                       (at 50, 75, 90, 95, 98 % of the limit), and --grow; each record stops it for a moment
   --hold              with --black-box: keep the kernel from killing at the limit for up to 10 s, until a record is
                       complete, by changing the cgroup (memory.oom_control, in version 2 memory.high)
+  --core              with --hold: also write a core of the process meanwhile, if that takes less than the 10 s
 
 result:
   --plot FILE         draw the series into FILE.svg, or make FILE.html, a page with all results

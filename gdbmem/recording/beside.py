@@ -84,9 +84,9 @@ _LAST_SECONDS = 60.0  # for its last record, and to give back what it holds
 class BlackBoxProcess:
     """The process. Close it."""
 
-    def __init__(self, run: Path, interval_seconds: float, *, holds: bool) -> None:
+    def __init__(self, run: Path, interval_seconds: float, *, holds: bool, writes_core: bool) -> None:
         """Start it, and return when it watches; `refusal` has the reason if it does not."""
-        words = [str(run), str(interval_seconds), "hold" if holds else "-"]
+        words = [str(run), str(interval_seconds), "core" if writes_core else "hold" if holds else "-"]
         self._process = subprocess.Popen(
             [sys.executable, *module_words("gdbmem.api.black_box_worker"), *words],
             stdin=subprocess.PIPE,

@@ -380,6 +380,7 @@ class RecordingOptions(NamedTuple):
     grow: bool = False  # also record the lines that make the processes grow
     black_box: bool = False  # record processes that come near a limit
     holds: bool = False  # keep the kernel from killing at the limit while it does
+    writes_core: bool = False  # with *holds*: of the process that is held
 
 
 class Recorded(NamedTuple):
@@ -421,7 +422,12 @@ def _black_box(
     ready: "_Ready", options: RecordingOptions, stack: contextlib.ExitStack
 ) -> Optional[BlackBoxProcess]:
     """Start the black box; on failure report it and continue without."""
-    box = BlackBoxProcess(ready.run.folder, options.interval_seconds, holds=options.holds)
+    box = BlackBoxProcess(
+        ready.run.folder,
+        options.interval_seconds,
+        holds=options.holds,
+        writes_core=options.writes_core,
+    )
     stack.callback(box.close)
     if box.refusal:
         ready.view.note(f"no black box: {box.refusal}")

@@ -11,6 +11,7 @@ from gdbmem.text import format_duration, format_size, plural, printable
 
 FOLDER = "black-box"  # in the run's
 FILE = "black-box.json"
+CORE = "core"  # in the folder of a record
 _MOST_BYTES = 16 << 20
 
 
@@ -88,6 +89,10 @@ def black_box_sentences(box: BlackBox) -> list[str]:
     said = [_of_end(end, box) for end in box.ends]
     if not said:
         said = [f"black box: {plural(len(box.records), 'record')}; the last {_where(box.records[-1])}"]
+    for folder in [record.folder for record in box.records if CORE in record.parts]:
+        said.append(
+            f"{printable(folder)}/{CORE} is its core: gdbmem heap --core RUN/{printable(folder)}/{CORE}"
+        )
     if box.held_seconds is not None:
         said.append(f"the kernel's kill was held back for {format_duration(box.held_seconds)}")
     return [*said, *map(printable, box.notes)]

@@ -373,6 +373,18 @@ sys.stdin.read()
 """
 
 
+def kernels_sizes(place: Path) -> dict[str, int]:
+    """Return the kernel's counts of the cgroup *place*, bytes; "cache" is its page cache of files."""
+    stat = {
+        name: int(size) for name, size in map(str.split, (place / "memory.stat").read_text().splitlines())
+    }
+    is_first = (place / "memory.usage_in_bytes").exists()
+    stat["usage"] = int((place / ("memory.usage_in_bytes" if is_first else "memory.current")).read_text())
+    stat["anon"] = stat["rss" if is_first else "anon"]
+    stat["cache"] = stat["cache" if is_first else "file"] - stat["shmem"]
+    return stat
+
+
 def test_the_memory_of_a_container_is_divided_to_the_byte(scratch: Path, place: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", FILLS, str(scratch / "cached")],
@@ -390,6 +402,7 @@ def test_the_memory_of_a_container_is_divided_to_the_byte(scratch: Path, place: 
         named = subprocess.run(
             [GDBMEM, "explain", "--container", str(program.pid)], capture_output=True, text=True, check=True
         )
+        kernels = kernels_sizes(place)
         program.stdin.close()
     found = json.loads(said.stdout)
     sizes = {entry["name"]: entry["size_bytes"] for entry in found["entries"]}
@@ -401,5 +414,17 @@ def test_the_memory_of_a_container_is_divided_to_the_byte(scratch: Path, place: 
     assert sum(one["anonymous_bytes"] for one in found["processes"]) == pytest.approx(
         sizes["anonymous memory: heaps, stacks, arenas"], abs=MIB / 2
     )
-    assert abs(sizes.get("not told by the kernel", 0)) < MIB
+    assert abs(sizes.get("not told by the kernel", 0)) <= MIB / 2
+    parts = {
+        "anon": ["anonymous memory: heaps, stacks, arenas", "other anonymous memory"],
+        "shmem": ["shared memory and tmpfs files", "tmpfs files, memfds, System V segments"],
+        "cache": ["page cache of files"],
+        "pagetables": ["page tables"],
+        "kernel_stack": ["kernel stacks of threads"],
+        "sock": ["buffers of sockets"],
+    }
+    for name in kernels.keys() & parts.keys():
+        told = sum(sizes.get(each, 0) for each in parts[name])
+        assert told == pytest.approx(kernels[name], abs=MIB / 4), name
+    assert found["usage_bytes"] == pytest.approx(kernels["usage"], abs=MIB / 2)
     assert str(place) in named.stdout and "2 processes" in named.stdout

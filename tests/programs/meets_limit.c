@@ -9,7 +9,7 @@
 
 enum { SIZE = 3000, MOST = 1 << 20 };
 
-static char *kept[MOST];
+static char *volatile kept[MOST]; /* which a debugger can read */
 
 __attribute__((noinline)) static char *cache(void)
 {

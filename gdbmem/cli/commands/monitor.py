@@ -124,6 +124,8 @@ def _check(args: argparse.Namespace, program: Optional[list[str]]) -> None:
         _check_one_per_node(args, program)
     if args.fork is False and not args.black_box:  # --hold, by the name that it has for explain
         raise UsageError("--hold needs --black-box", hint="gdbmem monitor --black-box --hold PID")
+    if args.core and args.fork is not False:
+        raise UsageError("--core needs --hold", hint="gdbmem monitor --black-box --hold --core PID")
     if args.interval <= 0:
         raise UsageError("--interval has to be longer than 0", hint="--interval 200ms")
     if args.mark is not None and program is None:

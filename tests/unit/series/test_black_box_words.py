@@ -56,6 +56,14 @@ def test_the_time_that_the_kernel_needed_is_not_told_as_time_to_look() -> None:
     assert black_box_sentences(box)[0].endswith("from 50% of the limit; the kill itself took 250 ms")
 
 
+def test_a_core_is_told_with_the_command_that_reads_it() -> None:
+    box = BOX._replace(records=[RECORD._replace(parts=["core", "x.txt"])])
+    assert (
+        "black-box/0001/core is its core: gdbmem heap --core RUN/black-box/0001/core"
+        in black_box_sentences(box)
+    )
+
+
 @pytest.mark.parametrize("ledger_t", [None, 11.5])
 def test_a_ledger_that_is_missing_or_of_after_the_end_is_not_told_as_one_before(ledger_t: float) -> None:
     box = BOX._replace(records=[RECORD._replace(ledger_t=ledger_t)])
