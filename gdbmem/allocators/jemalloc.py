@@ -620,10 +620,10 @@ def _add_bins(
 
 def _fits(cached: Counter[int], spans: Spans) -> bool:
     """Return whether the caches keep no more blocks of any size than are in use."""
-    np = import_numpy()
-    sizes = distinct(spans.block_bytes)
-    number = np.searchsorted(sizes, spans.block_bytes)
-    used = dict(zip(sizes.tolist(), np.bincount(number, spans.live_blocks).tolist()))
+    if not cached:
+        return True
+    sizes, number = spans.sizes()
+    used = dict(zip(sizes.tolist(), import_numpy().bincount(number, spans.live_blocks).tolist()))
     return all(count <= used.get(size, 0) for size, count in cached.items())
 
 

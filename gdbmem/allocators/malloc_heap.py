@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.allocators.live_blocks import Blocks
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import distinct, import_numpy
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import Memory
 
@@ -58,6 +58,11 @@ class Spans(NamedTuple):
         joined[2] = joined[2].astype(np.uint8)
         order = np.argsort(joined[0], kind="stable")
         return cls(*(column[order] for column in joined))
+
+    def sizes(self) -> tuple[Any, Any]:
+        """Return the sizes of blocks, in order, and which of them each span has: column of sizes, column of indexes."""
+        found = distinct(self.block_bytes)
+        return found, import_numpy().searchsorted(found, self.block_bytes)
 
 
 class MallocHeap(NamedTuple):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from copy import copy
 from typing import Callable, NamedTuple
 
 from gdbmem.errors import Notice, TargetError
@@ -101,7 +101,9 @@ def _only(image: ProcessImage, touched: Ranges) -> ProcessImage:
         mappings.append(
             one._replace(rss_bytes=size, anonymous_bytes=private, lazily_freed_bytes=0, hugetlb_bytes=0)
         )
-    return replace(image, mappings=mappings, resident=pieces)
+    part = copy(image)
+    part.mappings, part.resident = mappings, pieces
+    return part
 
 
 def _of_classes(image: ProcessImage, resident: Ranges) -> Mapping[int, int]:

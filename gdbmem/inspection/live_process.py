@@ -7,7 +7,8 @@ import time
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Callable, Generic, NamedTuple, Optional, Protocol, TypeVar, cast
 
-from gdbmem.allocators.glibc.heap import Walker, choose_walker
+from gdbmem.allocators.glibc.heap import Walker
+from gdbmem.arrays import has_numpy
 from gdbmem.errors import TargetError
 from gdbmem.inspection.ledger_parts import WHEN_STILL, WHILE_HELD
 from gdbmem.inspection.read_process import (
@@ -338,6 +339,7 @@ def _ask_shortest(
             obstacle = error.message
     if has_ended(subject.pid):  # this also looks like an obstacle
         raise ended(subject.pid)
+    has_numpy()  # loads it, before the process is stopped; a copy is made by a fork, which has less to copy without it
     taken = _room_to_take(subject)
     threads = len(thread_ids(subject.pid))
     expected = copying.expected_hold(subject.facts, subject.mappings, threads, taken=taken is not None)
@@ -365,6 +367,7 @@ def _ask_briefly(subject: Subject, question: Question[Answer]) -> tuple[Answer, 
 def _ask_standing(subject: Subject, question: Question[Answer]) -> tuple[Answer, float]:
     """Read a process with threads that wait for memory; the others are stopped meanwhile."""
     subject.say(f"{subject.name} stands still: {_OUT_OF_MEMORY}")
+    has_numpy()  # loads it, before the process is stopped
     answer = _ask_held(subject, question)
     if {held.tid for held in subject.standing} - {held.tid for held in threads_out_of_memory(subject.pid)}:
         raise TargetError(
@@ -502,7 +505,7 @@ class _Contents(NamedTuple):
 
     subject: Subject
     malloc: Malloc
-    walker: Walker
+    walker: Optional[Walker]
     look: Optional[Look]
     swapped: bool
 
@@ -605,11 +608,10 @@ def _preparing(
 
     def prepare(subject: Subject) -> _Contents:
         suits(subject.mappings)
-        # Loads numpy, too, before the process is stopped.
         malloc = find_malloc(subject.memory, subject.mappings, files)
         if trying is not None:
             trying.prepare(subject.memory, subject.mappings, files, malloc.image)
-        return _Contents(subject, malloc, walker or choose_walker(), look, swapped)
+        return _Contents(subject, malloc, walker, look, swapped)
 
     return prepare
 
@@ -654,7 +656,7 @@ def _copied_view(subject: Subject, moment: Moment) -> ProcessImage:
         resident,
         zero_known or not partial,
         threads,
-        forked_from=forked_from(subject.pid),
     )
+    reading.forked_from = forked_from(subject.pid)
     look_beside(reading, moment.page_table_bytes, subject.mappings)
     return reading

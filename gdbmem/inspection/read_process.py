@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
@@ -58,7 +58,9 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
     reading.heap_view = view
     found: list[MallocHeap] = []
     for read, image in _readers(reading.images):
-        heap = read(view, image) if left >= worth else None
+        if left < worth:
+            break
+        heap = read(view, image)
         if heap is not None:
             found.append(heap)
             worth = _WORTH_BYTES
@@ -66,25 +68,34 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
     return found
 
 
-def _readers(images: Sequence[Image]) -> list[tuple[_Reader, Image]]:
-    """Return the readers of heaps, each with an object of *images* that may have the allocator's variables."""
-    from gdbmem.allocators import gperftools, jemalloc, mimalloc, musl, tbbmalloc  # which few processes have
+def _readers(images: Sequence[Image]) -> Iterator[tuple[_Reader, Image]]:
+    """Yield the readers of heaps, each with an object of *images* that may have the allocator's variables.
 
-    # The fewest bytes of variables: most allocators have a large root.
-    least_bytes: dict[_Reader, int] = {
-        jemalloc.read_heap: 1 << 18,
-        gperftools.read_heap: 1 << 18,
-        tbbmalloc.read_heap: 1 << 16,
-        mimalloc.read_heap: 1 << 13,
-    }
-    readers = [
-        (read, image)
-        for read, least in least_bytes.items()
-        for image in images
-        if sum(end - start for start, end in image.writable) >= least
-    ]
-    # musl's is the C library, or part of a program without libraries.
-    return readers + [(musl.read_heap, one) for one in images if _MUSL.search(one.name) or not images[1:]]
+    A reader is imported when it is its turn: few processes need more than one.
+    """
+
+    def among(read: _Reader, least_bytes: int) -> Iterator[tuple[_Reader, Image]]:
+        """Yield *read* with each object that has so many bytes of variables: most allocators have a large root."""
+        for image in images:
+            if sum(end - start for start, end in image.writable) >= least_bytes:
+                yield read, image
+
+    from gdbmem.allocators import jemalloc
+
+    yield from among(jemalloc.read_heap, 1 << 18)
+    from gdbmem.allocators import gperftools
+
+    yield from among(gperftools.read_heap, 1 << 18)
+    from gdbmem.allocators import tbbmalloc
+
+    yield from among(tbbmalloc.read_heap, 1 << 16)
+    from gdbmem.allocators import mimalloc
+
+    yield from among(mimalloc.read_heap, 1 << 13)
+    from gdbmem.allocators import musl
+
+    # The C library, or part of a program without libraries.
+    yield from ((musl.read_heap, one) for one in images if _MUSL.search(one.name) or not images[1:])
 
 
 def unexplained_bytes(reading: ProcessImage) -> int:
@@ -254,7 +265,8 @@ def read_process(
 def kernels_view(pid: int, name: str, threads: Sequence[ThreadPointers]) -> ProcessImage:
     """Return what the kernel says about stopped process *pid*."""
     mappings, resident, zero_known = read_residency(pid)
-    view = ProcessImage(name, pid, mappings, resident, zero_known, threads, forked_from=forked_from(pid))
+    view = ProcessImage(name, pid, mappings, resident, zero_known, threads)
+    view.forked_from = forked_from(pid)
     look_beside(view, process_facts(pid).page_table_bytes, mappings)
     return view
 

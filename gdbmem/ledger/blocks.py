@@ -155,7 +155,7 @@ def sum_vectors(vectors: Sequence[FoundVector], notices: Sequence[Notice] = ()) 
     empty = [vector for vector in vectors if not vector.used_bytes]
     ranked = sorted(vectors, key=lambda v: (-v.slack_bytes, -v.capacity_bytes, v.begin))
     return FoundVectors(
-        count=len(vectors),
+        vectors=len(vectors),
         capacity_bytes=sum(vector.capacity_bytes for vector in vectors),
         slack_bytes=sum(vector.slack_bytes for vector in vectors),
         empty=len(empty),
@@ -181,7 +181,7 @@ def vectors_json(found: FoundVectors, owners: Mapping[int, str]) -> str:
 def print_vectors(found: FoundVectors, owners: Mapping[int, str], console: Console, top: int) -> None:
     """Print the sums, and the *top* vectors by unused capacity."""
     console.print(drawing.Text(_answer(found), "bold"), soft_wrap=True)
-    if not found.count:
+    if not found.vectors:
         return
     table = drawing.new_table("unused", "used", "capacity", "at", last="its pointers stand")
     for vector in found.largest[:top]:
@@ -194,8 +194,8 @@ def print_vectors(found: FoundVectors, owners: Mapping[int, str], console: Conso
         )
     console.print()
     console.print(table)
-    if found.count > top:
-        console.print(f"and {plural(found.count - top, 'more', 'more')} (--top)")
+    if found.vectors > top:
+        console.print(f"and {plural(found.vectors - top, 'more', 'more')} (--top)")
     console.print(
         "A vector is recognised by three pointers into one live block that fit its size: its type is unknown, and"
         " other buffers with such pointers count too.",
@@ -205,10 +205,11 @@ def print_vectors(found: FoundVectors, owners: Mapping[int, str], console: Conso
 
 
 def _answer(found: FoundVectors) -> str:
-    if not found.count:
+    if not found.vectors:
         return "no vector was found in the heap"
     text = (
-        f"{plural(found.count, 'vector')} hold{'s' if found.count == 1 else ''} {format_size(found.capacity_bytes)};"
+        f"{plural(found.vectors, 'vector')} hold{'s' if found.vectors == 1 else ''}"
+        f" {format_size(found.capacity_bytes)};"
         f" {format_size(found.slack_bytes)} of it is unused capacity"
     )
     if found.empty:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, TCACHE, HeapTally
@@ -131,7 +130,7 @@ class Division:
         np = import_numpy()
         low, high, span = self._pieces_of(starts, ends)
         number = np.searchsorted(address_column(self._starts), low, "right") - 1
-        is_free = np.array(Ranges(self._taken).within_each(low, high)) == 0
+        is_free = np.searchsorted(Ranges(self._taken).bounds, low, "right") % 2 == 0
         is_free &= (number >= 0) & (low < address_column(m.end for m in self.mappings)[number])
         if not is_free.all():
             low, high, span, number = low[is_free], high[is_free], span[is_free], number[is_free]
@@ -277,15 +276,15 @@ _LIVE, _WASTE = (names.BFC, names.LIVE), (names.BFC, names.INTERNAL_WASTE)
 _FREE = (names.BFC, names.FREE_CHUNKS)
 
 
-@dataclass
 class PoolClaims:
     """The share of the pools in a process's memory. Sizes are bytes, resident or not."""
 
-    allocated: Counter[Key] = field(default_factory=Counter)
-    taken: Counter[Key] = field(default_factory=Counter)  # from live blocks of malloc's arenas
-    regions: list[tuple[int, int]] = field(default_factory=list)  # claimed outside the arenas
-    details: dict[Key, dict[str, object]] = field(default_factory=dict)
-    notices: list[Notice] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.allocated: Counter[Key] = Counter()
+        self.taken: Counter[Key] = Counter()  # from live blocks of malloc's arenas
+        self.regions: list[tuple[int, int]] = []  # claimed outside the arenas
+        self.details: dict[Key, dict[str, object]] = {}
+        self.notices: list[Notice] = []
 
 
 def claim_pools(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping as MappingType
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, Callable, Optional
 
 from gdbmem.allocators.cpython.arenas import PythonArenas
@@ -31,27 +30,32 @@ if TYPE_CHECKING:
 _LISTED = 8  # mappings or files named in an entry's detail
 
 
-@dataclass
 class ProcessImage:
     """All data read of one process (or core), before it is divided."""
 
-    program: str
-    pid: Optional[int]
-    mappings: Sequence[Mapping]
-    resident: Ranges
-    zero_pages_known: bool
-    threads: Sequence[ThreadPointers]
-    images: Sequence[Image] = ()
-    heap: Optional[HeapReading] = None
-    stacks: Sequence[ThreadStack] = ()
-    others: Recognised = field(default_factory=Recognised)
-    pools: Sequence[Allocator] = ()  # of BFC allocators
-    mallocs: Sequence[MallocHeap] = ()  # of allocators that replace glibc's,
-    heap_view: Optional[SearchedMemory] = None  # and the memory that they were read from
-    forked_from: Optional[int] = None  # the parent that runs the same program since a fork
-    beside: MappingType[str, int] = field(default_factory=dict)
-    notices: list[Notice] = field(default_factory=list)
-    open: Callable[[str], BinaryIO] = open_regular  # a loaded file
+    def __init__(
+        self,
+        program: str,
+        pid: Optional[int],
+        mappings: Sequence[Mapping],
+        resident: Ranges,
+        zero_pages_known: bool,
+        threads: Sequence[ThreadPointers],
+    ) -> None:
+        self.program, self.pid = program, pid
+        self.mappings, self.resident, self.zero_pages_known = mappings, resident, zero_pages_known
+        self.threads = threads
+        self.images: Sequence[Image] = ()
+        self.heap: Optional[HeapReading] = None
+        self.stacks: Sequence[ThreadStack] = ()
+        self.others = Recognised()
+        self.pools: Sequence[Allocator] = ()  # of BFC allocators
+        self.mallocs: Sequence[MallocHeap] = ()  # of allocators that replace glibc's,
+        self.heap_view: Optional[SearchedMemory] = None  # and the memory that they were read from
+        self.forked_from: Optional[int] = None  # the parent that runs the same program since a fork
+        self.beside: MappingType[str, int] = {}
+        self.notices: list[Notice] = []
+        self.open: Callable[[str], BinaryIO] = open_regular  # a loaded file
 
     def stack_of(self, thread: ThreadPointers, mapping: Mapping) -> tuple[int, int]:
         """Return where the stack of *thread*, in *mapping*, begins and ends: several may be in one mapping."""

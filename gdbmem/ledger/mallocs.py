@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any
 
 from gdbmem.allocators import malloc_heap
 from gdbmem.allocators.malloc_heap import LARGE, SLAB, MallocHeap
-from gdbmem.arrays import distinct, import_numpy
+from gdbmem.arrays import import_numpy
 from gdbmem.ledger.division import Division, Key
 from gdbmem.model import ledger as names
 from gdbmem.model.ledger import BlockSize, OtherMalloc
@@ -29,13 +28,13 @@ _REST = {
 }
 
 
-@dataclass
 class MallocClaims:
     """The parts of these heaps in a process's memory. Sizes are bytes, resident or not."""
 
-    allocated: Counter[Key] = field(default_factory=Counter)
-    details: dict[Key, dict[str, object]] = field(default_factory=dict)
-    mallocs: list[OtherMalloc] = field(default_factory=list)
+    def __init__(self) -> None:
+        self.allocated: Counter[Key] = Counter()
+        self.details: dict[Key, dict[str, object]] = {}
+        self.mallocs: list[OtherMalloc] = []
 
 
 def claim_mallocs(division: Division, heaps: Sequence[MallocHeap]) -> MallocClaims:
@@ -49,9 +48,9 @@ def claim_mallocs(division: Division, heaps: Sequence[MallocHeap]) -> MallocClai
 
 
 def _claim(division: Division, heap: MallocHeap, suffix: str, claims: MallocClaims) -> None:
-    np = import_numpy()
     category, spans = f"allocator.{heap.allocator}", heap.spans
-    live, cached = divide_spans(heap)
+    sizes, number = spans.sizes()
+    live, cached = _divide(heap, sizes, number)
     keys = [(category, _REST[kind] + suffix) for kind in sorted(_REST)]
     live_key, cached_key = (category, names.LIVE + suffix), (category, names.IN_CACHES + suffix)
     rest = division.claim_spans(
@@ -80,7 +79,7 @@ def _claim(division: Division, heap: MallocHeap, suffix: str, claims: MallocClai
         lazy_page_bytes=pages(malloc_heap.LAZY),
         returned_page_bytes=pages(malloc_heap.RETURNED),
         metadata_bytes=pages(malloc_heap.METADATA),
-        sizes=_sizes(heap, rest, np),
+        sizes=_in_slabs(heap, sizes, number, rest),
         metadata_resident_bytes=int(
             division.resident.within_each(spans.starts[is_own], spans.ends[is_own]).sum()
         ),
@@ -98,11 +97,13 @@ def divide_spans(heap: MallocHeap) -> tuple[Any, Any]:
 
     Which blocks of a size caches keep is not read: each slab or large block has the same part of them.
     """
+    return _divide(heap, *heap.spans.sizes())
+
+
+def _divide(heap: MallocHeap, sizes: Any, number: Any) -> tuple[Any, Any]:
     np = import_numpy()
     spans = heap.spans
     used = spans.block_bytes * spans.live_blocks
-    sizes = distinct(spans.block_bytes)
-    number = np.searchsorted(sizes, spans.block_bytes)
     of_size = np.bincount(number, spans.live_blocks, len(sizes))
     kept = np.array([heap.cached.get(size, 0) for size in sizes.tolist()], np.float64)
     part = np.where(of_size > 0, kept / np.maximum(of_size, 1), 0.0)
@@ -110,20 +111,19 @@ def divide_spans(heap: MallocHeap) -> tuple[Any, Any]:
     return used - cached, cached
 
 
-def _sizes(heap: MallocHeap, rest: Any, np: Any) -> list[BlockSize]:
+def _in_slabs(heap: MallocHeap, sizes: Any, number: Any, rest: Any) -> list[BlockSize]:
+    """Return the blocks in slabs by size; *rest* are the resident bytes of each span that are not used."""
+    np = import_numpy()
     spans, is_slab = heap.spans, heap.spans.kinds == SLAB
-    block_bytes, live = spans.block_bytes[is_slab], spans.live_blocks[is_slab]
-    blocks = (spans.ends - spans.starts)[is_slab] // np.maximum(block_bytes, 1)
-    sizes = distinct(block_bytes)
-    number = np.searchsorted(sizes, block_bytes)
-
-    def sums(column: Any) -> list[int]:
-        return [int(value) for value in np.bincount(number, column, len(sizes))]
-
-    table = zip(sizes.tolist(), sums(live), sums(blocks), sums(np.ones(len(number))), sums(rest[is_slab]))
+    number = number[is_slab]
+    blocks = (spans.ends - spans.starts)[is_slab] // np.maximum(spans.block_bytes[is_slab], 1)
+    slabs = np.bincount(number, None, len(sizes))
+    columns = (
+        np.bincount(number, column, len(sizes)).astype(np.int64)
+        for column in (spans.live_blocks[is_slab], blocks, rest[is_slab])
+    )
+    rows = zip(*(column[slabs > 0].tolist() for column in (sizes, slabs, *columns)))
     return [
-        BlockSize(
-            size, used - heap.cached.get(size, 0), heap.cached.get(size, 0), all_of_it - used, slabs, free
-        )
-        for size, used, all_of_it, slabs, free in table
+        BlockSize(size, live - (cached := heap.cached.get(size, 0)), cached, all_of_it - live, count, free)
+        for size, count, live, all_of_it, free in rows
     ]

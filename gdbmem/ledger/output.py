@@ -138,12 +138,12 @@ def _lines(address: int, data: bytes) -> Iterator[str]:
 def print_bins(found: heap_blocks.FreeLists, console: Console) -> None:
     """Print the lists, thread by thread and arena by arena, with their inconsistencies."""
     for cache in found.tcaches:
-        count, size = sum(o.count for o in cache.lists), sum(o.bytes for o in cache.lists)
+        count, size = sum(o.chunks for o in cache.lists), sum(o.bytes for o in cache.lists)
         title = f"tcache of thread {cache.tid}: {plural(count, 'block')}, {format_size(size)}"
         _print_lists(title, cache.lists, console)
     for arena in found.arenas:
         name = f"arena {arena.number}" if arena.number else "main arena"
-        count, size = sum(o.count for o in arena.lists), sum(o.bytes for o in arena.lists)
+        count, size = sum(o.chunks for o in arena.lists), sum(o.bytes for o in arena.lists)
         top = f"top of {format_size(arena.top_bytes)} at 0x{arena.top:x}"
         title = f"{name} at 0x{arena.address:x}: {plural(count, 'free block')}, {format_size(size)}; {top}"
         _print_lists(title, arena.lists, console)
@@ -168,7 +168,7 @@ def _print_lists(title: str, lists: Sequence[heap_blocks.FreeList], console: Con
     table.add_column("")
     for one in lists:
         sizes = f"{one.low:,}" if one.low == one.high else f"{one.low:,} to {one.high:,}"
-        table.add_row(f"{one.count:,}", f"{one.bytes:,}", sizes, _name(one), printable(one.fault))
+        table.add_row(f"{one.chunks:,}", f"{one.bytes:,}", sizes, _name(one), printable(one.fault))
     console.print(table, soft_wrap=True)
 
 

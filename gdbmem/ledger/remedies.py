@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import BinaryIO, Callable, NamedTuple
 
 from gdbmem.allocators.glibc.heap import ArenaReading, HeapReading
@@ -43,22 +42,20 @@ _COSTS = {
 }
 
 
-@dataclass
 class _Room:
     """The free memory of one arena; bytes of resident pages, except end_bytes and top_bytes.
 
     The free end is counted as if there were no tcaches, if malloc would not create them.
     """
 
-    threads: int
-    top_bytes: int
-    top: int = 0
-    end_bytes: int = 0  # from the last live block on, to the end of the arena
-    end: int = 0
-    end_cached: int = 0  # of that in tcaches
-    end_fast: int = 0  # of that in fastbins
-    cached: int = 0  # in tcaches elsewhere
-    whole: int = 0  # of that on pages without a live block
+    def __init__(self, threads: int, top_bytes: int, top: int) -> None:
+        self.threads, self.top_bytes, self.top = threads, top_bytes, top
+        self.end_bytes = 0  # from the last live block on, to the end of the arena
+        self.end = 0
+        self.end_cached = 0  # of that in tcaches
+        self.end_fast = 0  # of that in fastbins
+        self.cached = 0  # in tcaches elsewhere
+        self.whole = 0  # of that on pages without a live block
 
 
 def simulate_remedies(heap: HeapReading, resident: Ranges, ledger: Ledger) -> tuple[Remedy, ...]:

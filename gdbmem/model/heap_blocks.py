@@ -1,7 +1,6 @@
 """Single chunks of a heap, and malloc's lists of free ones."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 from gdbmem.errors import Notice
@@ -64,15 +63,14 @@ class ChunkView(NamedTuple):
         yield from (pointer.class_name for pointer in self.pointers if pointer.class_name)
 
 
-@dataclass(frozen=True)
-class FreeList:
+class FreeList(NamedTuple):
     """One list of free chunks; sizes are in bytes, header included, and 0 for an empty one."""
 
     kind: str
     number: int  # counted as malloc does: from 0 in tcaches and fastbins, from 1 in bins
     low: Annotated[int, Key("low_bytes", or_null=True)]  # the smallest chunk in it
     high: Annotated[int, Key("high_bytes", or_null=True)]
-    count: int
+    chunks: Annotated[int, Key("count")]
     bytes: int
     # Where it contradicts itself; what was counted stands before that.
     fault: Annotated[str, Key(or_null=True)] = ""
@@ -185,11 +183,10 @@ class FoundVector(NamedTuple):
         return self.limit - self.end
 
 
-@dataclass(frozen=True)
-class FoundVectors:
+class FoundVectors(NamedTuple):
     """All vectors of a heap, summed up, and the largest."""
 
-    count: int
+    vectors: Annotated[int, Key("count")]
     capacity_bytes: int
     slack_bytes: int
     empty: int  # with capacity, but without an element

@@ -47,7 +47,7 @@ def test_each_class_has_as_many_blocks_as_the_program_made_objects_in_any_malloc
     (malloc,) = ledger.mallocs
     assert sum(counts.values()) == malloc.live_blocks
     assert sum(one.bytes for one in looks.types.types) == malloc.live_bytes
-    assert (looks.vectors.count, looks.vectors.capacity_bytes) == (1, 80000)
+    assert (looks.vectors.vectors, looks.vectors.capacity_bytes) == (1, 80000)
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)

@@ -54,7 +54,11 @@ def _linked(program: Program, how: str) -> Path:
 
 @pytest.mark.needs("gcc")
 @pytest.mark.parametrize(
-    ("how", "settings"), [("library", "background_thread:true"), ("stripped program", "hpa:true")]
+    ("how", "settings"),
+    [
+        ("library", "background_thread:true,dirty_decay_ms:-1"),  # it would return pages between two readings
+        ("stripped program", "hpa:true"),
+    ],
 )
 def test_what_jemalloc_keeps_is_what_it_counts_itself_and_busy_threads_hide_no_block(
     program: Program, monkeypatch: pytest.MonkeyPatch, how: str, settings: str

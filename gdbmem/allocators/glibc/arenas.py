@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from gdbmem.allocators.glibc.layout import (
@@ -242,20 +241,30 @@ class HeapRegion(NamedTuple):
         return self.limit < self.end
 
 
-@dataclass
 class ArenaState:
     """One arena according to its malloc_state."""
 
-    number: int  # 0 is the main arena
-    address: int
-    top: int
-    top_bytes: int  # 0: the arena is unused
-    system_bytes: int
-    locked: bool
-    fastbins: Sequence[int]
-    regions: list[HeapRegion] = field(default_factory=list)
-    top_word: int = 0  # its size word
-    unfound_bytes: int = 0  # in pieces that malloc counts and that were not found
+    def __init__(
+        self,
+        number: int,
+        address: int,
+        top: int,
+        top_bytes: int,
+        system_bytes: int,
+        *,
+        locked: bool,
+        fastbins: Sequence[int],
+        top_word: int = 0,
+    ) -> None:
+        self.number = number  # 0 is the main arena
+        self.address = address
+        self.top, self.top_word = top, top_word  # the chunk, and its size word
+        self.top_bytes = top_bytes  # 0: the arena is unused
+        self.system_bytes = system_bytes
+        self.locked = locked
+        self.fastbins = fastbins
+        self.regions: list[HeapRegion] = []
+        self.unfound_bytes = 0  # in pieces that malloc counts and that were not found
 
     @property
     def is_main(self) -> bool:

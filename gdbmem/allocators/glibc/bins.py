@@ -164,7 +164,7 @@ def _arena_lists(memory: Memory, heap: HeapReading, arena: ArenaReading) -> Aren
     try:
         heads = words_at(memory, first, 2 * BINS)
         followed = follow_bins(WindowedMemory(memory), arena, first, heads)
-        lists += [one for one, _ in followed if one.count or one.fault]
+        lists += [one for one, _ in followed if one.chunks or one.fault]
     except MemoryUnreadable:
         pass  # it is among the damages
     shown.update(one.fault for one in lists)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from gdbmem.allocators.gather import gather_words
@@ -38,14 +37,13 @@ _PIECE_BYTES = 1 << 24
 _PIECE = 1 << 18  # addresses looked up at a time
 
 
-@dataclass(frozen=True)
 class ChunkTable:
     """The chunks of one region, in order: *units* are their offsets from *start* in units of 16 bytes."""
 
-    start: int
-    end: int  # of the last chunk
-    units: Sequence[int]  # array('I'), or numpy's uint32
-    live: Sequence[int]  # 1 for each live one: bytearray, or numpy's bool
+    def __init__(self, start: int, end: int, units: Sequence[int], live: Sequence[int]) -> None:
+        self.start, self.end = start, end  # of the last chunk
+        self.units = units  # array('I'), or numpy's uint32
+        self.live = live  # 1 for each live one: bytearray, or numpy's bool
 
     def __len__(self) -> int:
         return len(self.units)
@@ -132,13 +130,13 @@ _HIGHEST = 1 << 47
 Key = tuple[str, int]  # kind; the vtable's address for an object ("class"), else 0
 
 
-@dataclass
 class TypeSums:
     """Blocks, bytes and pinned bytes by key."""
 
-    blocks: dict[Key, int] = field(default_factory=dict)
-    bytes: dict[Key, int] = field(default_factory=dict)
-    pinned: dict[Key, float] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self.blocks: dict[Key, int] = {}
+        self.bytes: dict[Key, int] = {}
+        self.pinned: dict[Key, float] = {}
 
     def add(self, key: Key, blocks: int, size: int, pinned: float) -> None:
         self.blocks[key] = self.blocks.get(key, 0) + blocks

@@ -6,7 +6,6 @@ from array import array
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from gdbmem.allocators.glibc.arenas import ArenaState, writable_areas
@@ -187,20 +186,20 @@ def _follow_bin(windows: WindowedMemory, address: int, limit: int) -> bool:
 _LONG = 1_000  # length of a list from which on the numpy algorithm is faster
 
 
-@dataclass
 class Caches:
     """The contents of the caches, and their unreadable parts."""
 
-    cached: Cached = field(default_factory=Cached)
-    unread_threads: list[int] = field(default_factory=list)
-    broken: list[Damage] = field(default_factory=list)  # chains that are circular or lead to invalid memory
-    arena_of: dict[int, int] = field(default_factory=dict)  # tid → address of its arena
-    # Address and size of each chunk that contains a tcache, if malloc creates tcaches on first use.
-    late_tcaches: list[tuple[int, int]] = field(default_factory=list)
-    tcache_lists: dict[tuple[int, int], list[int]] = field(default_factory=dict)  # tid, bin → chunks
-    tcache_faults: dict[tuple[int, int], str] = field(default_factory=dict)
-    fastbin_counts: dict[tuple[int, int], int] = field(default_factory=dict)  # arena, bin → chunks
-    fastbin_faults: dict[tuple[int, int], str] = field(default_factory=dict)  # arena, bin → the inconsistency
+    def __init__(self) -> None:
+        self.cached = Cached()
+        self.unread_threads: list[int] = []
+        self.broken: list[Damage] = []  # chains that are circular or lead to invalid memory
+        self.arena_of: dict[int, int] = {}  # tid → address of its arena
+        # Address and size of each chunk that contains a tcache, if malloc creates tcaches on first use.
+        self.late_tcaches: list[tuple[int, int]] = []
+        self.tcache_lists: dict[tuple[int, int], list[int]] = {}  # tid, bin → chunks
+        self.tcache_faults: dict[tuple[int, int], str] = {}
+        self.fastbin_counts: dict[tuple[int, int], int] = {}  # arena, bin → chunks
+        self.fastbin_faults: dict[tuple[int, int], str] = {}  # arena, bin → the inconsistency
 
 
 def read_caches(

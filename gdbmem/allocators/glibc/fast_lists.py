@@ -9,7 +9,6 @@ that it had in a list until the program overwrites it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
@@ -52,14 +51,14 @@ class BrokenList(NamedTuple):
         return f"{begin}to no block" if self.chunk else f"to no block at 0x{head:x}"
 
 
-@dataclass
 class FastLists:
     """The chunks of one arena's fastbins."""
 
-    chunks: Any  # numpy's uint64: their addresses, sorted
-    counts: dict[int, int] = field(default_factory=dict)  # bin → chunks
-    broken: list[BrokenList] = field(default_factory=list)
-    trails: dict[int, Trail] = field(default_factory=dict)  # start of a region → all chunks of it
+    def __init__(self, trails: dict[int, Trail]) -> None:
+        self.chunks: Any = None  # numpy's uint64: their addresses, sorted
+        self.counts: dict[int, int] = {}  # bin → chunks
+        self.broken: list[BrokenList] = []
+        self.trails = trails  # start of a region → all chunks of it
 
 
 def read_fast_lists(memory: Memory, arena: ArenaState, protected: bool) -> Optional[FastLists]:
@@ -199,7 +198,7 @@ class _Nodes:
         np = self.np
         begins = self._begins(heads)
         ways = _Ways(np, self.slots, begins[begins > _END])
-        result = FastLists(None, trails={region.start: t for region, t in zip(self.regions, self.trails)})
+        result = FastLists({region.start: t for region, t in zip(self.regions, self.trails)})
         reached: list[int] = []
         for number, begin in enumerate(begins.tolist()):
             if begin == _NOWHERE:
@@ -282,7 +281,7 @@ def _linked(np: Any, memory: Memory, chunks: HeapChunks, protected: bool) -> tup
         at = at[chunks.sizes <= _LARGEST // UNIT]
     links = chunks.words.take(2 * at + 2, mode="clip").view(np.int64)
     units = at + (chunks.base >> 4)
-    if len(at) and int(at[-1]) + 1 >= chunks.count:  # its link lies in the next block
+    if len(at) and int(at[-1]) + 1 >= chunks.units:  # its link lies in the next block
         links[-1:] = np.frombuffer(memory.read(UNIT * int(units[-1]) + 16, 8), dtype=np.int64)
     if protected:
         links ^= units + 1 >> 8

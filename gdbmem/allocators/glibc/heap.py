@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Callable, Optional
 
 from gdbmem.allocators.glibc import lockstep
@@ -172,34 +171,34 @@ _BEYOND = 1 << 64  # sorted after all that have an address
 _MIN_TOP = 33  # systrim keeps MINSIZE + 1 bytes of top
 
 
-@dataclass
 class ArenaReading:
     """One arena with the results of the walk over each of its regions."""
 
-    state: ArenaState
-    tallies: list[HeapTally] = field(default_factory=list)
-    releasable: list[tuple[int, int]] = field(default_factory=list)  # pages that malloc_trim(0) returns
-    top: Optional[tuple[int, int]] = None  # free memory at the end that malloc_trim leaves alone
-    overheads: list[tuple[int, int]] = field(default_factory=list)  # malloc's own structures
-    foreign: list[tuple[int, int]] = field(default_factory=list)  # from sbrk, by the program itself
-    changing: list[tuple[int, int]] = field(default_factory=list)  # blocks whose headers malloc was writing
-    breaks: list[Break] = field(default_factory=list)  # sizes that lead to no chunk
+    def __init__(self, state: ArenaState) -> None:
+        self.state = state
+        self.tallies: list[HeapTally] = []
+        self.releasable: list[tuple[int, int]] = []  # pages that malloc_trim(0) returns
+        self.top: Optional[tuple[int, int]] = None  # free memory at the end that malloc_trim leaves alone
+        self.overheads: list[tuple[int, int]] = []  # malloc's own structures
+        self.foreign: list[tuple[int, int]] = []  # from sbrk, by the program itself
+        self.changing: list[tuple[int, int]] = []  # blocks whose headers malloc was writing
+        self.breaks: list[Break] = []  # sizes that lead to no chunk
 
 
-@dataclass
 class HeapReading:
     """The data of glibc's malloc."""
 
-    found: Found
-    parameters: Optional[Parameters]
-    arenas: list[ArenaReading]
-    caches: Caches
-    mmapped: list[MmappedChunk]
-    notices: list[Notice]
-    is_exact: bool
-    threads_inside: int = 0  # threads that may be changing it
-    damages: list[Damage] = field(default_factory=list)  # inconsistencies
-    has_gaps: bool = False  # part of it was not read
+    def __init__(
+        self, found: Found, parameters: Optional[Parameters], caches: Caches, threads_inside: int = 0
+    ) -> None:
+        self.found, self.parameters, self.caches = found, parameters, caches
+        self.threads_inside = threads_inside  # threads that may be changing it
+        self.arenas: list[ArenaReading] = []
+        self.mmapped: list[MmappedChunk] = []
+        self.notices: list[Notice] = []
+        self.is_exact = True
+        self.damages: list[Damage] = []  # inconsistencies
+        self.has_gaps = False  # part of it was not read
 
     @property
     def is_used(self) -> bool:
@@ -254,7 +253,7 @@ def read_heap(
     states = read_arenas(memory, found, parameters, mappings)
     caches = read_caches(memory, states, threads, mappings, tls_bytes)
     threads_inside = max(threads_inside, sum(state.locked for state in states))
-    reading = HeapReading(found, parameters, [], caches, [], [], is_exact=True, threads_inside=threads_inside)
+    reading = HeapReading(found, parameters, caches, threads_inside)
     break_end = next((m.end for m in mappings if m.name == "[heap]"), 0)
     for state in states:
         reading.arenas.append(_read(memory, state, caches, reading, walker or choose_walker(), break_end))

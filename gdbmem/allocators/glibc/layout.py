@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, Optional
 
@@ -28,12 +27,18 @@ _FIELD = re.compile(
 _TOTAL = re.compile(r"/\* total size.*?:\s+(\d+) \*/")
 
 
-@dataclass(frozen=True)
 class Struct:
     """Field name → offset, of one structure."""
 
+    _fields = ("offsets", "size")  # a record of a JSON document, as a named tuple is
     offsets: dict[str, int]
     size: int
+
+    def __init__(self, offsets: dict[str, int], size: int) -> None:
+        self.offsets, self.size = offsets, size
+
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if isinstance(other, Struct) else NotImplemented
 
     def __contains__(self, field: str) -> bool:
         return field in self.offsets
@@ -405,11 +410,11 @@ def _distances(memory: Memory, pointer: int) -> Iterator[int]:
             yield start - pointer
 
 
-@dataclass
 class ThreadVariables:
     """The words of many threads that may be libc's thread-local variables."""
 
-    blocks: dict[int, dict[int, memoryview]] = field(default_factory=dict)  # tid → distance → words
+    def __init__(self) -> None:
+        self.blocks: dict[int, dict[int, memoryview]] = {}  # tid → distance → words
 
     @classmethod
     def read(cls, memory: Memory, pointers: dict[int, int], size: int) -> ThreadVariables:

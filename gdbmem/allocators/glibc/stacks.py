@@ -95,8 +95,11 @@ def _rings(
         for index in range(len(words) - 1):
             first, last = words[index], words[index + 1]
             head = start + 8 * index
-            # A node in the same data is not a thread's: the fastest test to exclude a table of pointers.
-            if first % 16 or last % 16 or start <= first < end or first not in known or last not in known:
+            # Most words are zero. A node in the same data is not a thread's: the fastest test to exclude a table of
+            # pointers.
+            if not first or first % 16 or last % 16 or start <= first < end:
+                continue
+            if first not in known or last not in known:
                 continue
             nodes = _ring(windows, head, first, last, known)
             if nodes and not any(start <= node < end for node in nodes):

@@ -5,8 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.allocators.glibc.layout import IS_MMAPPED, NON_MAIN_ARENA
 from gdbmem.linux.memory.maps import PAGE as KERNEL_PAGE
@@ -36,13 +35,17 @@ def why_stopped(head: int) -> str:
     return FENCEPOST if head & ~7 == 16 or head & ~6 == 1 else CORRUPT
 
 
-@dataclass(frozen=True)
 class Cached:
     """Chunks that look in use but are not: addresses, sorted, of those in tcaches and in fastbins."""
 
-    tcache: Sequence[int] = field(default_factory=lambda: array("Q"))
-    fastbins: Sequence[int] = field(default_factory=lambda: array("Q"))
-    trails: dict[int, Trail] = field(default_factory=dict)  # start of a region → its chunks, walked already
+    def __init__(
+        self,
+        tcache: Sequence[int] = array("Q"),
+        fastbins: Sequence[int] = array("Q"),
+        trails: Optional[dict[int, Trail]] = None,
+    ) -> None:
+        self.tcache, self.fastbins = tcache, fastbins
+        self.trails = {} if trails is None else trails  # start of a region → its chunks, walked already
 
     def __len__(self) -> int:
         return len(self.tcache) + len(self.fastbins)
@@ -55,38 +58,32 @@ def _slice(addresses: Sequence[int], start: int, end: int) -> Sequence[int]:
     return addresses[bisect_left(addresses, start) : bisect_left(addresses, end)]
 
 
-@dataclass
 class HeapTally:
     """The sums of one region; `walk` and `lockstep` fill it, and must agree to the byte."""
 
-    start: int
-    end: int
-    pages: array[int] = field(init=False)  # 4 figures a page: bytes of each state
-    headers: array[int] = field(init=False)  # per page: live chunks that begin on it
-    reached: bytearray = field(init=False)  # per page: whether a live chunk from before reaches into it
-    chunks: list[int] = field(default_factory=lambda: [0] * STATES)
-    bytes: list[int] = field(default_factory=lambda: [0] * STATES)
-    sizes: dict[int, list[int]] = field(default_factory=dict)  # size → chunks of each state
-    pinned: dict[int, float] = field(default_factory=dict)  # size of live chunks → free bytes beside them
-    runs: list[tuple[int, int]] = field(default_factory=list)  # neighbouring free chunks, pages among them
-    pending: int = 0  # start of the current free run of the walk; 0: none
-    last: int = 0  # the chunk before the one where the walk ended
-    stopped_at: int = 0
-    stopped_why: str = ""
-    beside_end: list[int] = field(
-        default_factory=list
-    )  # sizes of live chunks on the page where the walk ended
-    strays: int = 0  # cached chunks that the walk did not encounter
-    in_further_arena: bool = False
-    odd: dict[int, str] = field(default_factory=dict)  # chunk → its inconsistencies with its neighbours
-    link_sum: int = 0  # over the links of free chunks: see `linksums`
+    def __init__(self, start: int, end: int, *, in_further_arena: bool = False) -> None:
+        self.start, self.end, self.in_further_arena = start, end, in_further_arena
+        self.base = start & -PAGE
+        count = -(-(end - self.base) // PAGE)
+        self.pages = array("H", bytes(2 * STATES * count))  # 4 figures a page: bytes of each state
+        self.headers = array("H", bytes(2 * count))  # per page: live chunks that begin on it
+        self.reached = bytearray(count)  # per page: whether a live chunk from before reaches into it
+        self.chunks = [0] * STATES
+        self.bytes = [0] * STATES
+        self.sizes: dict[int, list[int]] = {}  # size → chunks of each state
+        self.pinned: dict[int, float] = {}  # size of live chunks → free bytes beside them
+        self.runs: list[tuple[int, int]] = []  # neighbouring free chunks, pages among them
+        self.pending = 0  # start of the current free run of the walk; 0: none
+        self.last = 0  # the chunk before the one where the walk ended
+        self.stopped_at = 0
+        self.stopped_why = ""
+        self.beside_end: list[int] = []  # sizes of live chunks on the page where the walk ended
+        self.strays = 0  # cached chunks that the walk did not encounter
+        self.odd: dict[int, str] = {}  # chunk → its inconsistencies with its neighbours
+        self.link_sum = 0  # over the links of free chunks: see `linksums`
 
-    def __post_init__(self) -> None:
-        self.base = self.start & -PAGE
-        count = -(-(self.end - self.base) // PAGE)
-        self.pages = array("H", bytes(2 * STATES * count))
-        self.headers = array("H", bytes(2 * count))
-        self.reached = bytearray(count)
+    def __eq__(self, other: object) -> bool:
+        return vars(self) == vars(other) if isinstance(other, HeapTally) else NotImplemented
 
     def note_odd(self, address: int, why: str) -> None:
         """Record that the chunk at *address* is inconsistent with its neighbours; only the first ones are kept."""
@@ -233,8 +230,8 @@ class LinkSums:
             return
         np, base = self.np, chunks.base
         at, sizes = chunks.at[free], chunks.sizes[free]
-        inner = len(free) if int(at[-1]) + 2 < chunks.count else len(free) - 1
-        if inner and int(at[inner - 1] + sizes[inner - 1]) >= chunks.count:
+        inner = len(free) if int(at[-1]) + 2 < chunks.units else len(free) - 1
+        if inner and int(at[inner - 1] + sizes[inner - 1]) >= chunks.units:
             inner -= 1
         for number in range(inner, len(free)):  # the last chunk extends beyond the data read
             check_free(self.memory, self.tally, base + 16 * int(at[number]), 16 * int(sizes[number]))

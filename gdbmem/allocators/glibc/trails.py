@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from gdbmem.model.memory import Memory
 
@@ -19,8 +18,7 @@ if TYPE_CHECKING:
 UNIT = 16  # chunks begin at multiples of this
 
 
-@dataclass(frozen=True)
-class HeapChunks:
+class HeapChunks(NamedTuple):
     """Consecutive chunks: each one's unit (it begins at ``base + 16 unit``), units, and flags."""
 
     base: int
@@ -30,25 +28,24 @@ class HeapChunks:
     end: int  # unit where the last one ends
     next_head: int  # the size word there
     words: Words  # two per unit, from `base` on; overwritten by the next block
-    count: int  # units that were read
+    units: int  # that were read
 
 
-@dataclass(frozen=True)
-class _Block:
+class _Block(NamedTuple):
     base: int
     end: int
     next_head: int
-    count: int
+    units: int
     flag: Optional[int]  # the flags of all size words of the block; None if they differ
 
 
-@dataclass
 class Trail:
     """The starts of the chunks of one region: a bit for each unit from *base*, its first page, on."""
 
-    base: int
-    bits: Any  # numpy's uint8
-    blocks: list[_Block] = field(default_factory=list)
+    def __init__(self, base: int, bits: Any) -> None:
+        self.base = base
+        self.bits = bits  # numpy's uint8
+        self.blocks: list[_Block] = []
 
     @property
     def end(self) -> int:
@@ -62,7 +59,7 @@ class Trail:
 
     def note(self, np: Any, chunks: HeapChunks) -> None:
         """Record *chunks*, which follow those recorded before."""
-        there = np.zeros(-(-chunks.count // 8) * 8, dtype=bool)
+        there = np.zeros(-(-chunks.units // 8) * 8, dtype=bool)
         there[chunks.at] = True
         first = (chunks.base - self.base) // (8 * UNIT)
         mine = np.packbits(there, bitorder="little")
@@ -71,26 +68,26 @@ class Trail:
         # A free chunk is checked by its words: such a block is read again.
         alike = bool(flag & chunks.next_head & 1) and bool(((chunks.flags & 7) == flag).all())
         self.blocks.append(
-            _Block(chunks.base, chunks.end, chunks.next_head, chunks.count, flag if alike else None)
+            _Block(chunks.base, chunks.end, chunks.next_head, chunks.units, flag if alike else None)
         )
 
     def replay(self, memory: Memory) -> Iterator[HeapChunks]:
         """Yield the chunks again; *memory* is read only for blocks with chunks that are not in use."""
         import numpy as np  # slow to import
 
-        words: Words = np.empty(2 * max((block.count for block in self.blocks), default=0), dtype=np.uint64)
+        words: Words = np.empty(2 * max((block.units for block in self.blocks), default=0), dtype=np.uint64)
         for block in self.blocks:
             first = (block.base - self.base) // (8 * UNIT)
-            mine = self.bits[first : first + -(-block.count // 8)]
-            at = np.flatnonzero(np.unpackbits(mine, bitorder="little", count=block.count).view(bool))
+            mine = self.bits[first : first + -(-block.units // 8)]
+            at = np.flatnonzero(np.unpackbits(mine, bitorder="little", count=block.units).view(bool))
             if block.flag is None:
-                read = words[: 2 * block.count]
+                read = words[: 2 * block.units]
                 memory.read_into(block.base, read.view(np.uint8).data)
                 flags = read.view(np.uint8)[8::16][at]
             else:
                 flags = np.full(len(at), block.flag, dtype=np.uint8)
             sizes = np.diff(at, append=block.end)
-            yield HeapChunks(block.base, at, sizes, flags, block.end, block.next_head, words, block.count)
+            yield HeapChunks(block.base, at, sizes, flags, block.end, block.next_head, words, block.units)
 
     def first_of_other_size(self, memory: Memory, addresses: Any, sizes: Sequence[int]) -> Optional[int]:
         """Return the first of the chunks at *addresses*, sorted, with a size not in *sizes* (bytes)."""

@@ -484,7 +484,10 @@ def _scan(
     descriptor: int, start: int, end: int, *, without: int = 0, required: int = PRESENT, flags: int = 0
 ) -> Iterator[tuple[int, int, int]]:
     """Yield the pages that are *required* and *without*, as (start, end, kinds); kinds are FILE, ZERO and HUGE."""
-    vector = (ctypes.c_uint64 * (3 * _REGIONS))()
+    most = min(
+        _REGIONS, -(-(end - start) // PAGE)
+    )  # a long vector takes longer than the scan of a small area
+    vector = (ctypes.c_uint64 * (3 * most))()
     while start < end:
         arguments = _ScanArguments(
             size=ctypes.sizeof(_ScanArguments),
@@ -492,7 +495,7 @@ def _scan(
             start=start,
             end=end,
             vec=ctypes.addressof(vector),
-            vec_len=_REGIONS,
+            vec_len=most,
             category_inverted=without,
             category_mask=without | required,
             return_mask=required | FILE | ZERO | HUGE,

@@ -44,7 +44,7 @@ def lists(order: Sequence[int], stale: Sequence[int], *, protected: bool, last: 
     for number, link in links:
         words[number * SIZE // 8 + 2] = link ^ (chunk(number) + 16 >> 12 if protected else 0)
     memory = BytesMemory([(START, words.tobytes()), (START & -4096, bytes(START % 4096))])
-    arena = ArenaState(0, 0x1000, TOP, SIZE, TOP - START, False, [0, chunk(order[0]), 0])
+    arena = ArenaState(0, 0x1000, TOP, SIZE, TOP - START, locked=False, fastbins=[0, chunk(order[0]), 0])
     arena.regions = [HeapRegion(START, TOP, TOP + SIZE, START)]
     found = read_fast_lists(memory, arena, protected)
     assert found is not None
@@ -105,7 +105,9 @@ def test_lists_of_a_thread_go_on_from_one_of_its_heaps_to_another(apart: int) ->
     pieces = [
         (start & -4096, bytes(start % 4096) + bytes(mine.cast("B"))) for start, mine in zip(starts, words)
     ]
-    arena = ArenaState(1, 0x1000, starts[1] + SIZE * count, SIZE, SIZE * count, False, [0, order[0], 0])
+    arena = ArenaState(
+        1, 0x1000, starts[1] + SIZE * count, SIZE, SIZE * count, locked=False, fastbins=[0, order[0], 0]
+    )
     end = starts[0] + SIZE * count + 48
     arena.regions = [
         HeapRegion(starts[1], starts[1] + SIZE * count, starts[1] + SIZE * count + 48, starts[1]),

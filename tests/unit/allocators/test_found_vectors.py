@@ -125,7 +125,7 @@ def test_what_only_looks_like_a_vector_is_left_out(pure: bool) -> None:
 def test_the_sums_are_those_of_the_vectors() -> None:
     vectors = [FoundVector(16, 16 + 8 * n, 80, n, HEAP) for n in range(4)]
     found = sum_vectors(vectors)
-    assert (found.count, found.capacity_bytes, found.slack_bytes) == (4, 256, 256 - 48)
+    assert (found.vectors, found.capacity_bytes, found.slack_bytes) == (4, 256, 256 - 48)
     assert (found.empty, found.empty_bytes, found.largest[0]) == (1, 64, vectors[0])
 
 

@@ -97,7 +97,9 @@ def ledger_beside() -> Ledger:
     mappings = parse_smaps(BESIDE)
     image = Image("/opt/app", 0, mappings[0].start, [(mappings[1].start, mappings[2].end)], "", True)
     resident = Ranges((m.start, m.end) for m in mappings)
-    return build_ledger(ProcessImage("app", 1, mappings, resident, True, [], images=[image]))
+    reading = ProcessImage("app", 1, mappings, resident, True, [])
+    reading.images = [image]
+    return build_ledger(reading)
 
 
 def test_private_memory_is_not_called_named_by_the_program_for_the_file_behind_it() -> None:

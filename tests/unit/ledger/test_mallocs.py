@@ -57,7 +57,9 @@ def _ledger_beside_own_mapping(others: Recognised, heaps: list[MallocHeap]) -> L
         Mapping(START + KIB * KIB, START + 2 * KIB * KIB, "rw-p", 0, "00:00", 0, "", rss_bytes=800 * KIB),
     ]
     resident = Ranges([(START, START + 72 * KIB), (START + KIB * KIB, START + (KIB + 800) * KIB)])
-    return build_ledger(ProcessImage("app", 1, mappings, resident, True, [], others=others, mallocs=heaps))
+    reading = ProcessImage("app", 1, mappings, resident, True, [])
+    reading.others, reading.mallocs = others, heaps
+    return build_ledger(reading)
 
 
 def test_what_a_program_maps_itself_is_not_called_memory_of_a_malloc_whose_heap_was_read() -> None:

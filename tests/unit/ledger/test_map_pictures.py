@@ -29,10 +29,15 @@ def reading() -> tuple[HeapReading, HeapTally]:
     tally = HeapTally(heap.start, heap.end)
     glibc_heap.walk(heap.memory, tally, heap.top, heap.cached)
     tally.add_top(heap.top, heap.end)
-    state = ArenaState(0, 0x1000, heap.top, 0, 0, False, ())
-    arena = ArenaReading(state, [tally], [trim_range(*run) for run in tally.runs])
-    mapped = [MmappedChunk(0x7F0000000000, 0x7F0000003000), MmappedChunk(0x7F0000010000, 0x7F0000011000)]
-    return HeapReading(None, None, [arena], Caches(), mapped, [], True), tally  # type: ignore[arg-type]
+    arena = ArenaReading(ArenaState(0, 0x1000, heap.top, 0, 0, locked=False, fastbins=()))
+    arena.tallies, arena.releasable = [tally], [trim_range(*run) for run in tally.runs]
+    found = HeapReading(None, None, Caches())  # type: ignore[arg-type]
+    found.arenas = [arena]
+    found.mmapped = [
+        MmappedChunk(0x7F0000000000, 0x7F0000003000),
+        MmappedChunk(0x7F0000010000, 0x7F0000011000),
+    ]
+    return found, tally
 
 
 @pytest.mark.parametrize("most_cells", [10, 100, 20_000])

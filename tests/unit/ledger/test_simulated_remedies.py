@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from typing import Optional
 
 import pytest
@@ -50,8 +49,10 @@ def heap_of(
     top = pieces[-1][1]
     state = ArenaState(0, 1, START + size - top, top, size, locked=False, fastbins=())
     found = Found(1, MallocLayout(STATES[0][1], PARAMETERS[0][1]), 2, "layouts")
-    caches = Caches(arena_of=dict.fromkeys(range(threads), 1))
-    return HeapReading(found, parameters, [ArenaReading(state, [tally])], caches, [], [], is_exact=True)
+    heap, arena = HeapReading(found, parameters, Caches()), ArenaReading(state)
+    heap.caches.arena_of = dict.fromkeys(range(threads), 1)
+    heap.arenas, arena.tallies = [arena], [tally]
+    return heap
 
 
 def simulated(heap: HeapReading, *, trimmed: int = 0, resident: Optional[Ranges] = None) -> dict[str, Remedy]:
@@ -81,8 +82,8 @@ def test_a_tcache_that_malloc_made_at_the_end_for_the_first_freed_block_would_no
 ) -> None:
     heap = heap_of((LIVE, PAGE), (FREE, 8 * MIB), (TCACHE, below), (LIVE, 768), (FREE, 32 * KIB))
     assert simulated(heap)["tcache_count=0"].predicted_bytes is None
-    caches = replace(heap.caches, late_tcaches=[(START + PAGE + 8 * MIB + below, 768)])
-    found = simulated(replace(heap, caches=caches))["tcache_count=0"]
+    heap.caches.late_tcaches = [(START + PAGE + 8 * MIB + below, 768)]
+    found = simulated(heap)["tcache_count=0"]
     assert found.predicted_bytes == pytest.approx(8 * MIB, rel=0.05)
 
 
@@ -129,7 +130,8 @@ def test_no_interval_is_wider_than_half_of_its_prediction() -> None:
 
 
 def test_from_a_heap_in_doubt_nothing_is_predicted() -> None:
-    heap = replace(heap_of((LIVE, PAGE), (FREE, 8 * MIB), (TCACHE, PAGE), (FREE, 32 * KIB)), has_gaps=True)
+    heap = heap_of((LIVE, PAGE), (FREE, 8 * MIB), (TCACHE, PAGE), (FREE, 32 * KIB))
+    heap.has_gaps = True
     assert all(remedy.predicted_bytes is None for remedy in simulated(heap, trimmed=8 * MIB).values())
 
 
