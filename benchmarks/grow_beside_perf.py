@@ -1,4 +1,20 @@
-"""`gdbmem grow -- PROGRAM` beside `perf record` of every page fault: what each costs, and what it loses."""
+"""`gdbmem grow -- PROGRAM` beside `perf record` of every page fault: what each costs, and what it loses.
+
+What a storm of `allocate 60` takes more, by experiments with perf_event_open alone (Linux 6.18, AMD EPYC, 10 to 20
+pairs each, ± 1 %; 2.3 µs a fault without any):
+
+| opened for the program, inherited, one a processor | CPU time / bare |
+|---|---:|
+| mappings, names and births only | 1.00 |
+| MINOR or ANY opened, and never enabled: the kernel calls perf for every fault of the machine | 1.01 to 1.02 |
+| MINOR counts | 1.035 |
+| MINOR and ANY count | 1.065 |
+| MINOR takes a small sample of 101, ANY counts | 1.085 |
+| MINOR takes a whole sample of 401 (16 KiB of stack; 1 KiB costs the same) | 1.04 |
+| MINOR takes a small sample of each fault (0.5 µs, 0.15 its time, 0.08 its page size) | 1.27 |
+
+So no recording of which the first 7,000 faults are sampled one by one costs less than 1.06.
+"""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from gdbmem.inspection.pools import ProcessPools, read_pool_at
 from gdbmem.linux.faults.event import (
     Record,
     SampleLayout,
+    small_of_whole,
     small_records,
     small_samples,
     stack_samples,
@@ -201,6 +202,8 @@ def records_read(data: bytes) -> Sequence[Record]:
         kept = trimmed(data, _LAYOUT)
         assert len(kept.data) <= len(data)
         found += stack_samples(kept.data, _LAYOUT)
+    with contextlib.suppress(TargetError):
+        found += small_records(small_of_whole(data, _LAYOUT, range(1 << 8), (7, 8)), _LAYOUT)
     with contextlib.suppress(TargetError):
         small_samples(data, _LAYOUT)
         found += small_records(data, _LAYOUT)

@@ -6,7 +6,7 @@ import fcntl
 import mmap
 import os
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Union
 
@@ -44,7 +44,7 @@ class Wishes(NamedTuple):
     """The requested parts of every sample; the kernel may support fewer, or not allow them to this user.
 
     Two kinds of samples are taken: small ones of MINOR and MAJOR, which say where and what was touched, and fewer of
-    ANY, with a copy of the stack.
+    ANY, with a copy of the stack. Or those of MINOR and MAJOR have the stack, too, and there is no event of ANY.
     """
 
     period: int  # faults per small sample
@@ -57,6 +57,7 @@ class Wishes(NamedTuple):
     kernel: bool = True  # faults in kernel mode too: read(2) into fresh memory
     page_size: bool = True  # of the page that the fault installed (Linux 5.11)
     on_exec: bool = False  # begin when the process executes a program
+    whole: bool = False  # every sample has a stack
 
     @property
     def small_sample_type(self) -> int:
@@ -81,6 +82,9 @@ def attributes(wishes: Wishes, config: int) -> bytes:
         rate, parts = wishes.stack_period or wishes.stacks_per_second, _STACK_SAMPLE_TYPE
         registers, stack_bytes = wishes.registers, wishes.stack_bytes
         flags |= 0 if wishes.stack_period else _FREQUENCY
+    elif wishes.whole and config != NOTHING:
+        parts = _STACK_SAMPLE_TYPE | (_PAGE_SIZE if wishes.page_size else 0)
+        registers, stack_bytes = wishes.registers, wishes.stack_bytes
     attr = bytearray(_ATTR_BYTES)
     struct.pack_into(
         "<IIQQQQQI", attr, 0, _SOFTWARE, _ATTR_BYTES, config, rate, parts, 0, flags, wishes.wakeup_bytes
@@ -420,9 +424,52 @@ def _check(agrees: bool) -> None:
         raise ValueError
 
 
+def small_of_whole(data: bytes, layout: SampleLayout, whole: Container[int], where: Sequence[int]) -> bytes:
+    """Return *data*, records of a ring of samples with a stack, as they would be in one of small samples.
+
+    Only records of the events *whole* (identifiers) are kept. *where* are the numbers of the stack pointer and of the
+    program counter among the registers.
+    """
+    kept = bytearray()
+    at, end = 0, len(data)
+    try:
+        while at < end:
+            kind, _, size = HEADER.unpack_from(data, at)
+            _check(HEADER.size <= size <= end - at)
+            if kind != SAMPLE:
+                if size >= 16 and _WORD.unpack_from(data, at + size - 8)[0] in whole:
+                    kept += data[at : at + size]
+            elif _WORD.unpack_from(data, at + 8)[0] in whole:
+                _keep_small(data, at, size, layout, where, kept)
+            at += size
+    except _UNREADABLE:
+        raise _unreadable() from None
+    return bytes(kept)
+
+
+def _keep_small(
+    data: bytes, at: int, size: int, layout: SampleLayout, where: Sequence[int], kept: bytearray
+) -> None:
+    event, _, pid, tid, time, address, _ = _FIXED.unpack_from(data, at + 8)
+    registers = _registers_at(data, at)
+    words = [event, tid << 32 | pid, time, address, _WORD.unpack_from(data, registers)[0]]
+    if words[-1]:
+        words += (_WORD.unpack_from(data, registers + 8 + 8 * number)[0] for number in where)
+    if layout.has_page_size:
+        words += _WORD.unpack_from(data, at + size - 8)
+    kept += HEADER.pack(SAMPLE, HEADER.unpack_from(data, at)[1], HEADER.size + 8 * len(words))
+    kept += struct.pack(f"<{len(words)}Q", *words)
+
+
+def _registers_at(data: bytes, at: int) -> int:
+    """Return where the registers begin in the sample with a stack at *at*: behind the call chain."""
+    length: int = _WORD.unpack_from(data, at + _FIXED.size)[0]
+    return at + 8 + _FIXED.size + 8 * length
+
+
 def _keep_sample(data: bytes, at: int, size: int, layout: SampleLayout, kept: bytearray) -> None:
     after = at + size
-    where = at + 8 + _FIXED.size + 8 * _WORD.unpack_from(data, at + _FIXED.size)[0]
+    where = _registers_at(data, at)
     where += 8 + (8 * layout.registers if _WORD.unpack_from(data, where)[0] else 0)
     room = _WORD.unpack_from(data, where)[0]
     _check(where + 16 + room <= after if room else where + 8 <= after)
@@ -430,7 +477,7 @@ def _keep_sample(data: bytes, at: int, size: int, layout: SampleLayout, kept: by
         kept += data[at:after]
         return
     filled = min(_WORD.unpack_from(data, where + 8 + room)[0] + 7 & ~7, room)
-    kept += HEADER.pack(SAMPLE, 0, size - room + filled)
+    kept += HEADER.pack(SAMPLE, 0, where - at + 16 + filled)
     kept += data[at + 8 : where]
     kept += _WORD.pack(filled)
     kept += data[where + 8 : where + 8 + filled]

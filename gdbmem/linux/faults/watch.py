@@ -2,6 +2,7 @@
 
 Small samples are so many to a ring that a burst fits, in which nothing can be adapted yet. How much became resident at
 which address is counted by them alone. Samples with a copied stack name the call paths; the kernel limits their rate.
+Where there are many faults to a sample, every sample has a stack: a second event costs the program more than those.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from gdbmem.linux.faults.event import (
     SampleLayout,
     Taken,
     Wishes,
+    small_of_whole,
     small_samples,
     trimmed,
 )
@@ -46,6 +48,10 @@ _RING_SECONDS = 0.05  # that a ring should last at the rate of the fastest burst
 # processor, in which a ring takes one more than it has; a further 8 MiB by ulimit -l are usual.
 _RING_PAGES = ((256, 1024), (256, 256), (128, 64), (64, 32), (32, 16), (16, 8), (8, 8))
 _LARGE_PAGES = 64
+# A further event that counts makes each fault 1.5 to 3.5 % slower (Linux 6.18, AMD EPYC). From this period on no burst
+# fills a ring of so many bytes with whole samples before it is read.
+_WHOLE_PERIOD = 64
+_WHOLE_RING_BYTES = 1 << 20
 _REOPENED_EVENTS = 1000  # more of them change their period in place
 _THIS_THREAD = 0
 # ax bx cx dx si di bp sp ip, r8 to r15; on aarch64 x0 to x30, sp and pc
@@ -89,6 +95,8 @@ class FaultWatch:
         self._opened_after = 0  # number of births when the events were opened
         self.samples = self.lost = self.births = 0  # small samples; births: of processes and threads
         self.stacks = 0
+        self._stacks: list[bytes] = []  # samples with a stack, for take_stacks()
+        self._where = _places(self.wishes.where, self.wishes.registers)
         self._poll = select.poll()
         try:
             self._open_rings()
@@ -147,28 +155,35 @@ class FaultWatch:
         self._poll.register(descriptor, select.POLLIN | select.POLLHUP)
 
     def take_stacks(self) -> Iterator[bytes]:
-        """Yield the samples with a stack of each processor; they are removed from its ring."""
-        for ring in self._stack_rings.values():
-            kept = trimmed(ring.take(), self.layout)
-            self.stacks += kept.samples
-            if kept.data:
-                yield kept.data
+        """Yield the samples with a stack that take() has found."""
+        while self._stacks:
+            yield self._stacks.pop(0)
 
     def take(self) -> Iterator[tuple[int, bytes]]:
         """Yield (processor, records) of each non-empty ring, without stacks; the records are removed from it."""
         for cpu, ring in self._rings.items():
             kept = small_samples(ring.take(), self.layout)
-            if kept.data:
-                self.samples += kept.samples
-                self.lost += kept.lost
-                self.births += kept.births
-                self._heed(kept, ring)
-                yield cpu, kept.data
+            yield from self._taken(cpu, kept, ring.size_bytes // self.layout.small_bytes)
+            stack_ring = self._stack_rings[cpu]
+            data = stack_ring.take()
+            stacks = trimmed(data, self.layout)
+            self.stacks += stacks.samples
+            if stacks.data:
+                self._stacks.append(stacks.data)
+            kept = small_samples(small_of_whole(data, self.layout, self.periods, self._where), self.layout)
+            yield from self._taken(cpu, kept, stack_ring.size_bytes // self.wishes.stack_bytes)
         self._period_before = self.period
 
-    def _heed(self, kept: Taken, ring: Ring) -> None:
-        """Record a burst that fills a ring."""
-        full = ring.size_bytes // self.layout.small_bytes
+    def _taken(self, cpu: int, kept: Taken, full: int) -> Iterator[tuple[int, bytes]]:
+        if kept.data:
+            self.samples += kept.samples
+            self.lost += kept.lost
+            self.births += kept.births
+            self._heed(kept, full)
+            yield cpu, kept.data
+
+    def _heed(self, kept: Taken, full: int) -> None:
+        """Record a burst that fills a ring, which has room for *full* samples."""
         if 2 * kept.samples >= full and kept.nanoseconds:
             rate = min(self.period, self._period_before) * kept.samples * 1e9 / kept.nanoseconds
             self._least = max(self._least, rate * _RING_SECONDS / full)
@@ -215,7 +230,7 @@ class FaultWatch:
         return opened
 
     def _open_on(self, tid: int, cpu: int, opened: _Events) -> None:
-        for config in (MINOR, MAJOR, ANY):
+        for config in (MINOR, MAJOR) if self.wishes.whole else (MINOR, MAJOR, ANY):
             try:
                 descriptor = opened[tid, cpu, config] = self._open_one(tid, cpu, config)
             except ProcessLookupError:
@@ -223,7 +238,8 @@ class FaultWatch:
             if config == ANY:
                 event.write_into(descriptor, self._stack_rings[cpu].descriptor)
                 continue
-            event.write_into(descriptor, self._rings[cpu].descriptor)
+            rings = self._stack_rings if self.wishes.whole else self._rings
+            event.write_into(descriptor, rings[cpu].descriptor)
             self.periods[event.identifier(descriptor)] = [(0, self.period)]
 
     def _open_one(self, tid: int, cpu: int, config: int) -> int:
@@ -272,7 +288,9 @@ class FaultWatch:
         # Inherited events keep the period of that time: reopened ones have the current period. Just after a change the
         # rings still had samples from before it.
         disobeyed = then.ended > self._changed and taken > 2 * faults / self.period + _MANY_SAMPLES
-        if now.stacks - then.stacks > 2 * _MOST_STACKS * max(seconds, _ADAPT_SECONDS):  # of many threads
+        if not self.wishes.whole and now.stacks - then.stacks > 2 * _MOST_STACKS * max(
+            seconds, _ADAPT_SECONDS
+        ):  # of many threads
             rate = self.wishes.stacks_per_second * _MOST_STACKS * seconds / (now.stacks - then.stacks)
             self.wishes = self.wishes._replace(stacks_per_second=max(round(rate), 1))
             disobeyed = True
@@ -289,7 +307,7 @@ class FaultWatch:
         # A program started by gdbmem has inherited its events, too. And after a change in place in a burst the kernel
         # throttles an event, which then counts nothing until the next tick.
         is_inherited = self.births > self._opened_after or self.wishes.on_exec
-        if is_inherited or len(self._events) <= _REOPENED_EVENTS:
+        if is_inherited or len(self._events) <= _REOPENED_EVENTS or self._whole(period) != self.wishes.whole:
             self._reopen(pids, period, now)
             return
         self._changed, self.wishes = now, self.wishes._replace(period=period)
@@ -304,7 +322,7 @@ class FaultWatch:
         before, self._changed, self._opened_after = (self._pids, self.wishes), now, self.births
         # A child born since the rings were read has only inherited events, which end with those of its parent.
         self._pids = (*pids, *descendants(set(pids), parents()))
-        self.wishes = self.wishes._replace(on_exec=False, period=period)
+        self.wishes = self.wishes._replace(on_exec=False, period=period, whole=self._whole(period))
         try:
             events = self._open_events()
         except OSError:  # too many threads, or none is left
@@ -322,6 +340,12 @@ class FaultWatch:
         self._counted = _counts(earlier, self._counted)
         _close_all(earlier)
 
+    def _whole(self, period: int) -> bool:
+        """Return whether every sample is to have a stack at this period."""
+        return period >= _WHOLE_PERIOD and all(
+            ring.size_bytes >= _WHOLE_RING_BYTES for ring in self._stack_rings.values()
+        )
+
 
 class _RateMark(NamedTuple):
     began: float
@@ -338,6 +362,15 @@ def _counts(events: _Events, before: Mapping[int, int]) -> dict[int, int]:
         if config != ANY:
             found[cpu] = found.get(cpu, 0) + event.count(one)
     return found
+
+
+def _places(registers: int, among: int) -> Sequence[int]:
+    """Return the numbers of the *registers*, a mask, among those of another mask."""
+    return [
+        bin(among & (1 << bit) - 1).count("1")
+        for bit in range(registers.bit_length())
+        if registers >> bit & 1
+    ]
 
 
 def _stacks_per_second() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import struct
@@ -35,6 +36,7 @@ from gdbmem.linux.faults.event import (
     SampleLayout,
     SmallSamples,
     Turn,
+    small_of_whole,
     small_records,
     small_samples,
     stack_samples,
@@ -96,6 +98,30 @@ def test_a_thread_without_a_user_stack_has_no_registers() -> None:
     blocks = [one for one in small_records(data, LAYOUT) if isinstance(one, SmallSamples)]
     assert [list(one.time) for one in blocks] == [[1], [5], [9]]
     assert [list(one.counter) for one in blocks] == [[8], [0], [8]]
+
+
+def test_a_sample_with_a_stack_that_is_counted_too_is_the_small_one_of_the_same_fault() -> None:
+    def whole(stack: int, time: int) -> bytes:
+        record = sample_record(bytes(stack), min(stack, 16), time=time) + struct.pack("<Q", HUGE)
+        return struct.pack("<IHH", 9, 2, len(record)) + record[8:]
+
+    idle = struct.pack("<QQIIQQQ", 7, 1, 10, 11, 5, BASE, 0) + struct.pack("<QQQ", 0, 0, PAGE)
+    trailer = struct.pack("<IIQ", 10, 11, 6)
+    lost, of_others = (struct.pack("<IHHQQ", 2, 0, 48, 7, 3) + trailer + struct.pack("<Q", n) for n in (7, 8))
+    data = whole(1024, 1) + struct.pack("<IHH", 9, 2, 8 + len(idle)) + idle + lost + of_others + whole(0, 9)
+    small = small_sample(BASE, 1, page=HUGE) + struct.pack(
+        "<IHHQIIQQQQ", 9, 2, 56, 7, 10, 11, 5, BASE, 0, PAGE
+    )
+    small += lost + small_sample(BASE, 9, page=HUGE)
+    assert small_of_whole(data, LAYOUT, {7}, (7, 8)) == small
+    assert small_samples(small, LAYOUT).lost == 3
+    assert small_of_whole(data, LAYOUT, {1}, (7, 8)) == b""
+    kept = trimmed(data, LAYOUT)
+    assert (kept.samples, [one.time for one in stack_samples(kept.data, LAYOUT)]) == (3, [1, 5, 9])
+    assert list(stack_samples(kept.data, LAYOUT)) == list(stack_samples(data, LAYOUT))
+    for cut in range(1, len(data)):
+        with contextlib.suppress(TargetError):
+            small_of_whole(data[:cut], LAYOUT, {7}, (7, 8))
 
 
 def test_a_kept_recording_is_read_in_full() -> None:
