@@ -7,12 +7,17 @@ before what it dominates, so t[w] < w, and two chains of dominators meet by alwa
 from __future__ import annotations
 
 from collections.abc import Sequence
+from heapq import heappop, heappush
 from typing import Any
 
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import import_numpy, index_type
 
-_STEPS_PER_EDGE = 40  # of the vectors; lists that are held at both ends would take more and more
+_STEPS_PER_EDGE = 40  # of the vectors
+_LOOKS_PER_EDGE = 8  # one at a time
 _MANY = 64  # steps after which it is worth while to know where each chain ends
+_THIN = 32  # edges whose chains are climbed one at a time if they are long
+_ROUNDS = 6  # after which one edge in _OFTEN may be left to be inserted; one in _SELDOM at any time
+_OFTEN, _SELDOM = 16, 1000
 _AT_A_TIME = 1 << 14  # numbers
 _DEEP = 128  # levels from which on one block at a time is faster
 _LONG = 256  # blocks of lists that are summed up at once
@@ -32,15 +37,21 @@ def dominators(tree: Any, sources: Any, targets: Any) -> Any:
     several &= t > 0
     keep = several[targets] & (sources > 0)
     v, w = sources[keep], targets[keep]
-    most, work = _STEPS_PER_EDGE * (len(v) + 1000), 0
+    del several, keep
+    most, rounds = _STEPS_PER_EDGE * (len(v) + 1000), 0
     while len(v):
-        result, steps = _common(t, v, w, most - work)
-        work += steps
-        if result is None:
-            _finish(t, tree, sources, targets)
-            break
+        result, steps = _common(t, v, w, most)
+        most, rounds = most - steps, rounds + 1
         changed = result < t[w]
-        if not changed.any():
+        number = np.count_nonzero(changed)
+        if not number:
+            break
+        if number * _SELDOM < len(v) or (rounds > _ROUNDS and number * _OFTEN < len(v)) or result.min() < 0:
+            names, up, v, w, known = _disagreeing(t, v, w, result)
+            del result, changed
+            if not _insert(up, v, w, known):
+                up = semi_nca(*_by_source(v, w, len(up)))
+            t[names] = names[up]
             break
         np.minimum.at(t, w[changed], result[changed])
         keep = t[w] > 0
@@ -49,18 +60,19 @@ def dominators(tree: Any, sources: Any, targets: Any) -> Any:
 
 
 def _common(t: Any, v: Any, w: Any, most: int) -> tuple[Any, int]:
-    """Return the nearest common dominator of each v and t[w], and the steps taken; None after *most* of them."""
+    """Return the nearest common dominator of each v and t[w], and the steps taken.
+
+    It is -1 for those that are still to be found after *most* steps, or where few are after many.
+    """
     np = import_numpy()
     jump = t[t]
     jump = jump[jump]
     jump = jump[jump]
     x, y = v.copy(), t[w]
-    active, result, work = np.arange(len(v), dtype=np.int32), np.empty(len(v), np.int32), 0
+    active, result, work = np.arange(len(v), dtype=np.int32), np.full(len(v), -1, np.int32), 0
     steps = 0
-    while len(active):
+    while len(active) and work < most and (steps < _MANY or len(active) > _THIN):
         work += len(active) + 200
-        if work > most:
-            return None, work
         x, y = np.maximum(x, y), np.minimum(x, y)
         far = jump.take(x)  # eight at once where that stays at or above y, which bounds the answer
         x = np.where((far >= y) | (x == y), np.maximum(far, y), t.take(x))
@@ -116,27 +128,120 @@ def sums_above(t: Any, values: Any) -> Any:
     return sums
 
 
-def _finish(t: Any, tree: Any, sources: Any, targets: Any) -> None:
-    """Fill *t* with the dominators, one block at a time; those with one holder that hold nothing are settled."""
+# What is left after some rounds, one block at a time: in lists, each round would move what is known by one block.
+
+
+def _disagreeing(t: Any, v: Any, w: Any, result: Any) -> tuple[Any, Any, Any, Any, int]:
+    """Return the edges from *v* to *w* that disagree with *t*, *result* being less than t[w], and what they may change.
+
+    These are numbers of blocks, their dominators, and the edges between them: those of the dominators, those that
+    agree, and behind so many the others. All but the first use positions in the first. What doesn't hang on the highest
+    dominator of such an edge's target is left out, and blocks that only one holds and that hold nothing.
+    """
     np = import_numpy()
-    count = len(t)
-    others = sources != tree[targets]
-    several, holds = np.zeros(count, bool), np.zeros(count, bool)
-    several[targets[others]] = True
-    holds[sources] = True
-    holds[tree] = True
-    core = holds | several
-    core[0] = True
-    names = np.flatnonzero(core).astype(np.int32)
-    short = np.zeros(count, np.int32)
+    late = result < t[w]
+    top = highest(t)
+    is_in = np.zeros(len(t), bool)
+    is_in[top[w[late]]] = True
+    is_in = is_in[top]
+    is_in[0] = True
+    keep = is_in[w] & ((t[w] != v) | late)
+    v, w, result, late = v[keep], w[keep], result[keep], late[keep]
+    v[~is_in[v]] = 0  # the rest has only 0 in common with these
+    is_held = np.zeros(len(t), bool)
+    for column in (t, v, w):
+        is_held[column] = True
+    names = np.flatnonzero(is_held & is_in).astype(np.int32)
+    short = top  # the same memory
     short[names] = np.arange(len(names), dtype=np.int32)
-    children = names[1:]
-    a = np.concatenate((short[tree[children]], short[sources[others & core[targets]]]))
-    b = np.concatenate((short[children], short[targets[others & core[targets]]]))
-    order = np.argsort(a, kind="stable")
-    first = np.searchsorted(a[order], np.arange(len(names) + 1)).astype(np.int64)
-    t[:] = tree
-    t[names] = names[semi_nca(first, b[order].astype(np.int32))]
+    up = short[t[names]]
+    last = np.flatnonzero(late)
+    last = last[np.argsort(result[last], kind="stable")]  # what goes up highest goes first
+    v, w = short[v], short[w]
+    v = np.concatenate((up[1:], v[~late], v[last]))
+    w = np.concatenate((np.arange(1, len(up), dtype=np.int32), w[~late], w[last]))
+    return names, up, v, w, len(v) - len(last)
+
+
+def _by_source(sources: Any, targets: Any, count: int) -> tuple[Any, Any]:
+    """Return where the edges of each of *count* blocks begin, and the targets of all, by their sources."""
+    np = import_numpy()
+    first = np.zeros(count + 1, index_type(len(targets)))
+    np.cumsum(np.bincount(sources, minlength=count), out=first[1:])
+    return first, targets[np.argsort(sources, kind="stable")]
+
+
+def _least_above(t: Any, sources: Any, targets: Any) -> Any:
+    """Return for each block the least dominator of what it, and what it dominates, leads to; itself if none is less."""
+    np = import_numpy()
+    least = np.arange(len(t), dtype=np.int32)
+    np.minimum.at(least, sources, t[targets])
+    lows, above = memoryview(least), memoryview(t)
+    for n in range(len(t) - 1, 0, -1):
+        low, up = lows[n], above[n]
+        if low < lows[up]:
+            lows[up] = low
+    return least
+
+
+def _insert(t: Any, sources: Any, targets: Any, known: int) -> bool:
+    """Make *t*, which agrees with the first *known* edges, agree with the others; False if that takes too many steps.
+
+    Before and after each, t of an edge's target dominates its source. Blocks move below the nearest common dominator
+    of the new edge's ends: its target, then each block with an edge from below what has moved that was dominated from
+    between. All dominators of a block have smaller numbers, so that comparing numbers is enough. What leads to nothing
+    that is dominated from above what has moved is not looked at.
+    Source: Georgiadis, Italiano, Laura, Santaroni, An Experimental Study of Dynamic Dominators (DBS).
+    """
+    np = import_numpy()
+    first, to = (memoryview(column) for column in _by_source(sources[:known], targets[:known], len(t)))
+    is_less = _least_above(t, sources[:known], targets[:known]) < np.arange(len(t))
+    up, leads_up = memoryview(t), memoryview(is_less.view(np.uint8))
+    seen = memoryview(
+        np.zeros(len(t), np.int32)
+    )  # the number of the insertion that a block has last been seen in
+    new: dict[int, list[int]] = {}
+    left = _LOOKS_PER_EDGE * (len(to) + 1000)
+    late = zip(sources[known:].tolist(), targets[known:].tolist())
+    for number, (source, target) in enumerate(late, 1):
+        if left <= 0:
+            return False
+        old = a = up[target]
+        b = source
+        while a != b:
+            left -= 1
+            if a > b:
+                a = up[a]
+            else:
+                b = up[b]
+        for b in (old, source):
+            while b > a:
+                left -= 1
+                leads_up[b] = 1
+                b = up[b]
+        new.setdefault(source, []).append(target)
+        if old == a:
+            continue
+        up[target] = a
+        moved = [(-old, target)]
+        while moved and left > 0:
+            u = heappop(moved)[1]
+            todo = [u]
+            while todo:
+                v = todo.pop()
+                found = to[first[v] : first[v + 1]].tolist() + new.get(v, [])
+                left -= len(found) + 1
+                for w in found:
+                    above = up[w]
+                    if above <= a:
+                        continue
+                    if above < u:
+                        up[w] = a
+                        heappush(moved, (-above, w))
+                    elif leads_up[w] and seen[w] != number:
+                        seen[w] = number
+                        todo.append(w)
+    return left > 0
 
 
 def semi_nca(first: Any, to: Any) -> Any:

@@ -73,25 +73,66 @@ def random_graph(seed: int) -> tuple[Edges, Sequence[int]]:
     return edges, chance.sample(range(count), chance.randint(1, min(3, count)))
 
 
-@pytest.mark.parametrize("steps", [algorithm._STEPS_PER_EDGE, 0])  # 0: nothing by vectors
-def test_dominators_of_random_graphs_are_those_of_the_definition(
-    steps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(algorithm, "_STEPS_PER_EDGE", steps)
+@pytest.fixture(
+    params=["as usual", "by insertions", "by semidominators", "by some insertions, then by semidominators"]
+)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave as much as can be to one of the algorithms."""
+    if request.param == "by insertions":
+        monkeypatch.setattr(algorithm, "_ROUNDS", 0)
+        monkeypatch.setattr(algorithm, "_OFTEN", 0)
+    elif request.param == "by semidominators":
+        monkeypatch.setattr(algorithm, "_STEPS_PER_EDGE", 0)
+        monkeypatch.setattr(algorithm, "_LOOKS_PER_EDGE", 0)
+    elif request.param == "by some insertions, then by semidominators":
+        monkeypatch.setattr(algorithm, "_STEPS_PER_EDGE", 0)
+        monkeypatch.setattr(algorithm, "_LOOKS_PER_EDGE", 0.05)
+
+
+@pytest.mark.usefixtures("way")
+def test_dominators_of_random_graphs_are_those_of_the_definition() -> None:
     for seed in range(400):
         graph = random_graph(seed)
         assert tree_of(*graph) == by_definition(*graph), f"seed {seed}"
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("steps", [algorithm._STEPS_PER_EDGE, 0])
-def test_dominators_of_many_random_graphs_are_those_of_the_definition(
-    steps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(algorithm, "_STEPS_PER_EDGE", steps)
+@pytest.mark.usefixtures("way")
+def test_dominators_of_many_random_graphs_are_those_of_the_definition() -> None:
     for seed in range(400, 100_000):
         graph = random_graph(seed)
         assert tree_of(*graph) == by_definition(*graph), f"seed {seed}"
+
+
+def many_structures(seed: int) -> tuple[Edges, Sequence[int]]:
+    """Return lists in one or both directions, rings and trees of the same some hundred nodes, in any order."""
+    chance = random.Random(seed)
+    count = chance.choice((50, 300, 1000))
+    edges: list[list[int]] = [[] for _ in range(count)]
+    for _ in range(chance.randint(1, 6)):
+        begin = chance.randrange(count - 10)
+        nodes = list(range(begin, chance.randint(begin + 5, count)))
+        if chance.random() < 0.5:
+            chance.shuffle(nodes)
+        width, back, ring = chance.choice((1, 1, 2, 20)), chance.random() < 0.5, chance.random() < 0.2
+        for at, node in enumerate(nodes):
+            if at or ring:
+                parent = nodes[(at - 1) // width]
+                edges[parent].append(node)
+                if back:
+                    edges[node].append(parent)
+    return edges, chance.sample(range(count), chance.randint(1, 4))
+
+
+@pytest.mark.usefixtures("way")
+def test_dominators_of_lists_and_trees_are_those_of_a_search_without_vectors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = [tree_of(*many_structures(seed)) for seed in range(40)]
+    monkeypatch.setattr(algorithm, "_STEPS_PER_EDGE", 0)
+    monkeypatch.setattr(algorithm, "_LOOKS_PER_EDGE", 0)
+    for seed, dominators in enumerate(found):
+        assert dominators == tree_of(*many_structures(seed)), f"seed {seed}"
 
 
 def test_a_chain_deeper_than_any_stack_is_summed_up() -> None:
@@ -105,12 +146,38 @@ def test_a_chain_deeper_than_any_stack_is_summed_up() -> None:
     assert sums[-1] == 1
 
 
-def test_a_list_held_at_both_ends_is_left_to_the_second_algorithm() -> None:
+@pytest.fixture
+def no_semidominators(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail if semidominators, which take several times as long, are computed."""
+
+    def fail(*_: Any) -> None:
+        pytest.fail("semidominators were computed")
+
+    monkeypatch.setattr(algorithm, "semi_nca", fail)
+
+
+@pytest.mark.usefixtures("no_semidominators")
+@pytest.mark.parametrize("header", [False, True])
+def test_a_list_held_at_both_ends_takes_no_longer_than_its_length(header: bool) -> None:
     count = 30_000
     edges = [[node + 1] for node in range(count - 1)] + [[]]
     for node in range(1, count):
         edges[node].append(node - 1)
-    found = tree_of(edges, [0, count - 1])
+    if not header:
+        assert set(tree_of(edges, [0, count - 1])) == {-1}
+    else:
+        assert tree_of([*edges, [0, count - 1]], [count]) == [count] * count + [-1]
+
+
+@pytest.mark.usefixtures("no_semidominators")
+def test_objects_in_a_table_and_in_a_list_as_those_of_lua_take_no_round_for_each() -> None:
+    count = 20_000
+    table, string = range(1, count + 1), range(count + 1, 2 * count + 1)
+    edges: list[list[int]] = [list(table)]
+    edges += [[string[n], table[max(n - 1, 0)], string[n - 1]] for n in range(count)]
+    edges += [[table[n]] for n in range(count)]
+    edges.append(list(string[:5]))
+    found = tree_of(edges, [0, 2 * count + 1])
     assert set(found) == {-1}
 
 
