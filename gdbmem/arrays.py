@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import sys
 from typing import Any
@@ -42,6 +41,8 @@ def _keep_freed_memory() -> None:
 
     Source: mallopt(3), M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, which is at most 32 MiB.
     """
+    import ctypes  # only where numpy is used
+
     with contextlib.suppress(OSError, AttributeError):
         mallopt = ctypes.CDLL(None).mallopt
         mallopt(-1, 256 << 20)
@@ -50,6 +51,8 @@ def _keep_freed_memory() -> None:
 
 def release_freed_memory() -> None:
     """Have glibc's malloc return what it keeps, where columns follow that are too large for it."""
+    import ctypes  # only where numpy is used
+
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 

@@ -62,7 +62,7 @@ _SIZE_UNITS = {"b": 1} | {
     for suffix, base in (("iB", 1024), ("B", 1000))
 }
 _DURATION_UNITS = {"ms": 0.001, "s": 1.0, "sec": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_QUANTITY = re.compile(r"\s*([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*")
+_QUANTITY = r"\s*([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)\s*"
 
 
 def format_size(size_bytes: float) -> str:
@@ -89,7 +89,7 @@ def parse_size(text: str) -> int:
 
     Raises InputError for anything else, a bare number too: its unit would be a guess.
     """
-    match = _QUANTITY.fullmatch(text)
+    match = re.fullmatch(_QUANTITY, text)
     if match is None:
         raise InputError(f"'{text}' is not a size", slug="bad-size", hint="write it as in 10MiB, 1.5kB or 0")
     sign, number, unit = match.groups()
@@ -115,7 +115,7 @@ def parse_duration(text: str) -> float:
 
     Raises InputError for anything else.
     """
-    match = _QUANTITY.fullmatch(text)
+    match = re.fullmatch(_QUANTITY, text)
     if match is not None and match[1] != "-":
         _, number, unit = match.groups()
         if unit.lower() in _DURATION_UNITS:

@@ -9,7 +9,6 @@ from typing import Callable, NamedTuple, Optional, Union
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats import opening
 from gdbmem.formats.opening import FORMATS, OpenOptions
-from gdbmem.formats.series import series_tool
 from gdbmem.formats.stacks import ALLOCATED, IN_USE, LIFETIMES, READ, WRITTEN, StackProfile
 from gdbmem.model.calltree import PEAK, Profile, Snapshot, Stretch
 from gdbmem.model.diff import Diff
@@ -78,7 +77,6 @@ __all__ = [
     "read_snapshots",
     "read_stretch",
     "recipe_diffs",
-    "series_tool",
     "unit_of",
     "uses_between",
     "uses_of",

@@ -30,11 +30,11 @@ from gdbmem.api.profiles import (
     read_record,
     read_snapshots,
     recipe_diffs,
-    series_tool,
     uses_between,
     uses_of,
 )
 from gdbmem.api.runs import kept_records, kind_of
+from gdbmem.api.series import is_series_file
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import is_process
 from gdbmem.engines.engine import NAMES, table
@@ -105,7 +105,7 @@ def make_page(operands: Sequence[str], query: Query, options: ReadOptions) -> Pa
 def _is_series(place: Union[Path, Run], selector: Optional[str]) -> bool:
     if isinstance(place, Run):
         return has_series(place.folder)
-    return selector is None and series_tool(place) is not None
+    return selector is None and is_series_file(place)
 
 
 def _page_of_difference(operands: Sequence[str], query: Query, options: ReadOptions) -> Page:

@@ -14,14 +14,12 @@ from gdbmem.model.calltree import CallTree, Frame, Frames
 from gdbmem.text import plural, printable
 
 # start-end perms offset dev inode path, as /proc/PID/maps has it
-_MAPS_LINE = re.compile(
+_MAPS_LINE = (
     rb"\s*([0-9a-f]{1,16})-([0-9a-f]{1,16}):? +([-rwxsp]{4}) +([0-9a-f]{1,16}) +\S+ +(\d{1,20}) *(.*?)\s*$"
 )
 # older gperftools: start-end: path (@offset) build-id
-_BRIEF_LINE = re.compile(
-    rb"\s*([0-9a-f]{1,16})-([0-9a-f]{1,16}): +(\S.*?)(?: \(@([0-9a-f]+)\))?(?: ([0-9a-f]{8,}))?\s*$"
-)
-_BUILD_LINE = re.compile(rb"\s*build=(.*?)\s*$")
+_BRIEF_LINE = rb"\s*([0-9a-f]{1,16})-([0-9a-f]{1,16}): +(\S.*?)(?: \(@([0-9a-f]+)\))?(?: ([0-9a-f]{8,}))?\s*$"
+_BUILD_LINE = rb"\s*build=(.*?)\s*$"
 
 
 class Binary(NamedTuple):
@@ -117,7 +115,7 @@ def parse_maps(lines: Iterable[bytes]) -> MemoryMap:
     """Return the executable regions that *lines* list; other lines are ignored."""
     regions, build = [], b""
     for line in lines:
-        substitution = _BUILD_LINE.match(line)
+        substitution = re.match(_BUILD_LINE, line)
         if substitution:
             build = substitution[1]
             continue
@@ -128,7 +126,7 @@ def parse_maps(lines: Iterable[bytes]) -> MemoryMap:
 
 
 def _region(line: bytes) -> Optional[MappedRegion]:
-    match = _MAPS_LINE.match(line)
+    match = re.match(_MAPS_LINE, line)
     if match:
         if b"x" not in match[3] or not match[6]:
             return None
@@ -137,7 +135,7 @@ def _region(line: bytes) -> Optional[MappedRegion]:
         start, end, offset = (int(match[group], 16) for group in (1, 2, 4))
         binary = Binary(path, "", int(match[5]), path != name, (offset, max(end - start, 0)))
         return MappedRegion(start, end, offset, binary)
-    match = _BRIEF_LINE.match(line)
+    match = re.match(_BRIEF_LINE, line)
     if match:
         path, build_id = match[3].decode("utf-8", "surrogateescape"), (match[5] or b"").decode()
         return MappedRegion(

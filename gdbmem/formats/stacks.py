@@ -20,6 +20,7 @@ from gdbmem.model.calltree import (
     GROWN_BYTES,
     HEAP_BYTES,
     KEPT_BYTES,
+    LOST,
     LOST_BYTES,
     OWN_PEAK_BYTES,
     PAGE_BYTES,
@@ -36,6 +37,7 @@ from gdbmem.model.calltree import (
     TEMPORARY_BYTES,
     UNREAD_BYTES,
     UNWRITTEN_BYTES,
+    WITH_INDIRECT,
     WRITTEN_BYTES,
     CallTree,
     Frame,
@@ -45,7 +47,6 @@ from gdbmem.model.calltree import (
     lines_of,
     no_block_sizes,
 )
-from gdbmem.model.leaks import LOST, WITH_INDIRECT
 from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:
@@ -108,9 +109,7 @@ UNITS = {
     RESERVED: RESERVED_BYTES,
     FREE: FREE_BYTES,
 }
-_LOST = re.compile(
-    rf"(?:(?:in|de)creased-)?(?:{'|'.join((*LOST, WITH_INDIRECT))}|definitely-indirectly-lost)"
-)
+_LOST = rf"(?:(?:in|de)creased-)?(?:{'|'.join((*LOST, WITH_INDIRECT))}|definitely-indirectly-lost)"
 
 
 class Stack(NamedTuple):
@@ -267,7 +266,7 @@ class StackProfile(_StackFields):
 
     @property
     def unit(self) -> str:
-        return LOST_BYTES if _LOST.fullmatch(self.metric) else UNITS.get(self.metric, HEAP_BYTES)
+        return LOST_BYTES if re.fullmatch(_LOST, self.metric) else UNITS.get(self.metric, HEAP_BYTES)
 
     @property
     def snapshots(self) -> Sequence[Totals]:

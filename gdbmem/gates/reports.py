@@ -580,7 +580,7 @@ def _bounds(judgement: Judgement) -> tuple[Optional[float], Optional[float]]:
 
 
 # XML 1.0 allows no other characters, not even escaped.
-_ILLEGAL = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_ILLEGAL = "[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # compiled when it is first needed
 _OUTCOMES = {MET: "system-out", NOT_MET: "failure", NOT_JUDGED: "error"}
 
 
@@ -630,4 +630,4 @@ def _worst(judgements: Sequence[Judgement]) -> tuple[str, str]:
 
 
 def _legal(text: str) -> str:
-    return _ILLEGAL.sub("\ufffd", text)
+    return re.sub(_ILLEGAL, "\ufffd", text)

@@ -6,19 +6,8 @@ from collections.abc import Sequence
 from typing import Optional
 
 from gdbmem.json_values import as_json
-from gdbmem.model.calltree import Frame
-from gdbmem.model.leaks import (
-    DEFINITELY,
-    INDIRECTLY,
-    KINDS,
-    LOST,
-    POSSIBLY,
-    Block,
-    BlockHolders,
-    Holder,
-    LeakRecord,
-    LeakSearch,
-)
+from gdbmem.model.calltree import DEFINITELY, INDIRECTLY, LEAK_KINDS, LOST, POSSIBLY, Frame
+from gdbmem.model.leaks import Block, BlockHolders, Holder, LeakRecord, LeakSearch
 from gdbmem.profiles.headline import path_text
 from gdbmem.profiles.own_code import describe_site, own_frame
 from gdbmem.terminal import drawing
@@ -126,7 +115,7 @@ def _print_records(records: Sequence[LeakRecord], console: Console) -> None:
 def _sums(search: LeakSearch) -> str:
     parts = [
         f"{kind.replace('-', ' ')} {format_size(search.sums[kind].bytes)}"
-        for kind in KINDS
+        for kind in LEAK_KINDS
         if kind in search.sums
     ]
     return f"in the whole heap: {', '.join(parts)}"
@@ -139,7 +128,7 @@ def leaks_json(search: LeakSearch) -> str:
             **head("leaks", search.notices),
             "since": search.since or None,
             "lost_bytes": lost_bytes(search),
-            "sums": {kind: search.sums[kind]._asdict() for kind in KINDS if kind in search.sums},
+            "sums": {kind: search.sums[kind]._asdict() for kind in LEAK_KINDS if kind in search.sums},
             "records": [as_json(record) for record in ranked(search)],
         }
     )

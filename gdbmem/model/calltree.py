@@ -282,6 +282,13 @@ SHORT_LIVED_BYTES = (
 )
 OWN_PEAK_BYTES = "bytes of peaks"  # each path's own, which have no common moment
 
+# The kinds of blocks that a leak search distinguishes.
+DEFINITELY, INDIRECTLY, POSSIBLY = "definitely-lost", "indirectly-lost", "possibly-lost"
+REACHABLE, SUPPRESSED = "reachable", "suppressed"
+LOST = (DEFINITELY, INDIRECTLY, POSSIBLY)
+WITH_INDIRECT = "lost"  # the metric: definitely lost, with what only these blocks point to
+LEAK_KINDS = (*LOST, REACHABLE, SUPPRESSED)
+
 # Notice of a file that lacks an unknown number of the bytes that it should count.
 BYTES_MISSING = "bytes-missing"
 

@@ -4,23 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import Notice
-from gdbmem.model.calltree import Frame
-
-# The kinds of blocks that a leak search distinguishes.
-
-
-DEFINITELY, INDIRECTLY, POSSIBLY = "definitely-lost", "indirectly-lost", "possibly-lost"
-REACHABLE, SUPPRESSED = "reachable", "suppressed"
-LOST = (DEFINITELY, INDIRECTLY, POSSIBLY)
-WITH_INDIRECT = "lost"  # the metric: definitely lost, with what only these blocks point to
-KINDS = (*LOST, REACHABLE, SUPPRESSED)
+from gdbmem.model.calltree import LOST, Frame
 
 
 class LeakRecord(NamedTuple):
     """Blocks of one call path and one kind; their bytes are each record's own, nothing counts twice."""
 
     number: int  # as the tool gave it, until its next leak search
-    kind: str  # one of KINDS
+    kind: str  # one of LEAK_KINDS
     bytes: int
     blocks: int
     frames: Sequence[Frame]  # from the allocation outward
@@ -40,7 +31,7 @@ class LeakSearch(NamedTuple):
     """One leak search."""
 
     records: Sequence[LeakRecord]
-    sums: Mapping[str, Sum]  # by kind, of all KINDS; {}: the search was cut
+    sums: Mapping[str, Sum]  # by kind, of all LEAK_KINDS; {}: the search was cut
     since: str = ""  # what the deltas are against, in words; "": there are none
     command: str = ""
     notices: Sequence[Notice] = ()

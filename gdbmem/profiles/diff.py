@@ -24,7 +24,7 @@ from gdbmem.model.calltree import (
 from gdbmem.model.diff import Diff, OutsideHeap, Side, SideSites
 from gdbmem.text import format_size, printable
 
-_MINOR_VERSION = re.compile(r"(\.so\.[0-9]+)(?:\.[0-9]+)+$")
+_MINOR_VERSION = r"(\.so\.[0-9]+)(?:\.[0-9]+)+$"
 
 
 def diff_snapshots(before: Snapshot, after: Snapshot) -> Diff:
@@ -187,7 +187,7 @@ class _FrameTable:
 
 def _library_name(path: str) -> str:
     # Some tools name the link that a program loads, libz.so.1, others the file behind it, libz.so.1.2.13.
-    return _MINOR_VERSION.sub(r"\1", path[path.rfind("/") + 1 :])
+    return re.sub(_MINOR_VERSION, r"\1", path[path.rfind("/") + 1 :])
 
 
 _ANY_NUMBER = 1 << 20  # of call sites

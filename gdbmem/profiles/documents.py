@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import as_json
 from gdbmem.model.calltree import Profile, Snapshot, Stretch, Totals
-from gdbmem.model.containers import Holding
 from gdbmem.model.diff import Diff, Side
 from gdbmem.model.judgement import Judgement
 from gdbmem.profiles.diff import as_growth
@@ -20,6 +19,9 @@ from gdbmem.profiles.timeline import course_of
 from gdbmem.terminal.document import Document, head, judgement_object, to_json
 from gdbmem.terminal.drawing import SourceLines
 from gdbmem.text import printable
+
+if TYPE_CHECKING:
+    from gdbmem.model.containers import Holding
 
 _UNKNOWN = RowUses()
 

@@ -58,7 +58,7 @@ _SHARED_NAME = (
     r"(?:allocator|hashtable|shared_ptr|unique_ptr|unordered_map|unordered_set|move|atomic_base|forward_list"
     r"|sstream|invoke|construct_at|split_buffer)\.h|\w+"
 )
-_RESERVED_FUNCTION = re.compile(r"_[A-Z_]|(?:de)?allocate\b")
+_RESERVED_FUNCTION = r"_[A-Z_]|(?:de)?allocate\b"
 _ALLOCATOR = re.compile(
     r"(?:(?:__libc_|__interceptor_|je_|tc_|mi_|rpl_)?(?:malloc|calloc|realloc|reallocarray|memalign|aligned_alloc"
     r"|posix_memalign|valloc|pvalloc|strdup|strndup|wcsdup|vasprintf|asprintf|free|cfree)"
@@ -118,7 +118,7 @@ def is_library(frame: Frame) -> bool:
         return False
     if _is_standard(function):
         return True
-    return _RESERVED_FUNCTION.match(function) is not None and re.fullmatch(_SHARED_NAME, file) is not None
+    return re.match(_RESERVED_FUNCTION, function) is not None and re.fullmatch(_SHARED_NAME, file) is not None
 
 
 def source_name(symbol: str) -> str:

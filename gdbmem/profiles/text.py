@@ -8,11 +8,10 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import PurePosixPath
-from typing import NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 
 from gdbmem.errors import Notice
 from gdbmem.model.calltree import Frame, Profile, Snapshot
-from gdbmem.model.containers import Holding
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.headline import answer_diff, answer_snapshot, trend_word
@@ -45,6 +44,9 @@ from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, Glyphs, glyphs_for, print_notices, print_sentence
 from gdbmem.terminal.drawing import SourceLines, Stacked, sparkline, thinned
 from gdbmem.text import format_delta, format_size, format_time, plural, printable
+
+if TYPE_CHECKING:
+    from gdbmem.model.containers import Holding
 
 # The table of a ranking: amounts, the user's own line with its source, and amounts in no row.
 

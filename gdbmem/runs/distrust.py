@@ -142,7 +142,7 @@ def typed_facts(values: Mapping[str, Any], kinds: Mapping[str, Any]) -> tuple[Js
 # The record of one result in a run: its name, NAME or NAME#2 if several have the same one, and its file.
 
 
-_ORDINAL = re.compile(r"(.+)#([1-9]\d{0,8})", re.DOTALL)
+_ORDINAL = r"(?s)(.+)#([1-9]\d{0,8})"
 
 
 class NamedRecord(Protocol):
@@ -162,7 +162,7 @@ Record = TypeVar("Record", bound=NamedRecord)
 
 def split_name(name: str) -> tuple[str, Optional[int]]:
     """Return the base and the number of ``NAME#2``; of ``NAME`` alone None."""
-    match = _ORDINAL.fullmatch(name)
+    match = re.fullmatch(_ORDINAL, name)
     return (match[1], int(match[2])) if match else (name, None)
 
 

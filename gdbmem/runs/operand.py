@@ -14,8 +14,16 @@ from gdbmem.files import location
 from gdbmem.formats.addresses import Binary
 from gdbmem.formats.opening import DEFAULT, OpenOptions, is_heaptrack, open_profile
 from gdbmem.formats.valgrind.massif import MassifProfile
-from gdbmem.model.calltree import HEAP_BYTES, LATER, Profile, Snapshot, Stretch, as_nothing
-from gdbmem.model.leaks import LOST, WITH_INDIRECT
+from gdbmem.model.calltree import (
+    HEAP_BYTES,
+    LATER,
+    LOST,
+    WITH_INDIRECT,
+    Profile,
+    Snapshot,
+    Stretch,
+    as_nothing,
+)
 from gdbmem.runs.distrust import DamagedError, read_regular
 from gdbmem.runs.run import BINARIES, LOADED, Run, SnapshotRecord, asked_for, is_run, open_run
 from gdbmem.text import format_moment, format_size, plural, printable
@@ -30,11 +38,8 @@ if TYPE_CHECKING:
 
 
 _SLACK_SECONDS = 1  # files that were copied or unpacked together
-_UNIT = re.compile(r"[A-Za-z]*")
-_DIGITS = re.compile(r"([0-9]+)")
-_NOT_COLLATED = re.compile(r"[^0-9A-Za-z]")
 # jemalloc's PREFIX.PID.NUMBER.TYPE.heap, and gperftools' PREFIX_PID.NUMBER.heap of a forked process
-_PROCESS = re.compile(r"(?:\.([0-9]{1,10})\.[0-9]+\.[fimu][0-9]*|_([0-9]{1,10})\.[0-9]{4,})\.heap(?:\.\w+)?$")
+_PROCESS = r"(?:\.([0-9]{1,10})\.[0-9]+\.[fimu][0-9]*|_([0-9]{1,10})\.[0-9]{4,})\.heap(?:\.\w+)?$"
 
 _OF_FILES = "the times in the files"
 _OF_SNAPSHOTS = "the snapshots in it"
@@ -134,7 +139,7 @@ def _own_order(
 def _natural(name: str) -> tuple[Union[str, int], ...]:
     """Return *name* as texts and numbers, in turn: the texts stand at the even places."""
     # No file name has so many digits; int() refuses more than 4300.
-    return tuple(int(part[:400]) if at % 2 else part for at, part in enumerate(_DIGITS.split(name)))
+    return tuple(int(part[:400]) if at % 2 else part for at, part in enumerate(re.split("([0-9]+)", name)))
 
 
 def _differ_in_a_number(one: Sequence[Union[str, int]], other: Sequence[Union[str, int]]) -> bool:
@@ -142,13 +147,17 @@ def _differ_in_a_number(one: Sequence[Union[str, int]], other: Sequence[Union[st
     first = next((at for at, (a, b) in enumerate(zip(one, other)) if a != b), None)
     if first is None:
         return True
-    units = [_UNIT.findall(str(parts[first + 1]))[0] for parts in (one, other)] if first % 2 else ["", "none"]
+    units = (
+        [re.findall("[A-Za-z]*", str(parts[first + 1]))[0] for parts in (one, other)]
+        if first % 2
+        else ["", "none"]
+    )
     return units[0] == units[1]
 
 
 def _is_of_a_shell(names: Sequence[str]) -> bool:
     """Return whether *names* are sorted as `*` sorts them, in the C locale or in one that ignores punctuation."""
-    by_letters = [_NOT_COLLATED.sub("", name).lower() for name in names]
+    by_letters = [re.sub("[^0-9A-Za-z]", "", name).lower() for name in names]
     return list(names) == sorted(names) or by_letters == sorted(by_letters)
 
 
@@ -183,7 +192,7 @@ def repetition_notices(names: Sequence[str]) -> list[Notice]:
 
 def _processes_in(names: Sequence[str]) -> list[Notice]:
     """Return a notice if the files *names*, by what profilers call them, are of several processes."""
-    found = [match[1] or match[2] for name in names if (match := _PROCESS.search(name))]
+    found = [match[1] or match[2] for name in names if (match := re.search(_PROCESS, name))]
     if len(found) < len(names) or len(set(found)) == 1:
         return []
     other = next(at for at, process in enumerate(found) if process != found[0])

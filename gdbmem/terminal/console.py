@@ -6,7 +6,6 @@ import io
 import os
 import re
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -17,6 +16,8 @@ from gdbmem.terminal.drawing import ELLIPSIS, Links, Text
 from gdbmem.text import format_duration, printable
 
 if TYPE_CHECKING:
+    import threading
+
     from rich.progress import Progress
 
 
@@ -36,13 +37,16 @@ class Working:
 
     def __init__(self, what: str, *, after: float = _SECONDS_UNTIL_DRAWN) -> None:
         self._what, self._after = printable(what), after
-        self._lock = threading.Lock()
+        self._lock: threading.Lock
         self._timer: Optional[threading.Timer] = None
         self._drawn: Optional[Progress] = None
         self._is_over = False
 
     def __enter__(self) -> "Working":
         if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            import threading  # only on a terminal
+
+            self._lock = threading.Lock()
             self._timer = threading.Timer(self._after, self._draw)
             self._timer.daemon = True
             self._timer.start()

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _GAP = 2  # spaces between the columns of a table
 _NARROWEST = 8  # least width of a column that may be wrapped, on any screen
-_WORD = re.compile(r"\s*\S+\s*")
+_WORD = r"\s*\S+\s*"
 ELLIPSIS = "…"
 
 # The sixteen colours of a terminal only: they follow the user's own theme.
@@ -187,7 +187,7 @@ def _letters_in(text: str, width: int) -> int:
 def _breaks(line: str, width: int, indent: int, whole_words: bool) -> Iterator[int]:
     """Yield the end of each line when *line* is wrapped at *width* columns; longer words are broken, or stand out."""
     room, begin, at = width, 0, 0
-    for match in _WORD.finditer(line):
+    for match in re.finditer(_WORD, line):
         at = match.start()
         if at > begin and cells_of(line[begin : match.end()].rstrip()) > room:
             yield at
@@ -316,9 +316,7 @@ _EDITORS = {
     "kitty": "file://{host}{path}#{line}",
     "file": "file://{host}{path}",
 }
-_TEMPLATE = re.compile(
-    r"([a-z][a-z0-9+.-]*):(?:[!#-;=?-_a-z~]|\{(?:path|line|host)\})*"
-)  # as a URL is written
+_TEMPLATE = r"([a-z][a-z0-9+.-]*):(?:[!#-;=?-_a-z~]|\{(?:path|line|host)\})*"  # as a URL is written
 _RUN_BY_BROWSERS = ("javascript", "data", "vbscript")
 
 
@@ -336,7 +334,7 @@ class Links(NamedTuple):
         if text in ("", "none"):
             return None
         template = _EDITORS.get(text, text)
-        match = _TEMPLATE.fullmatch(template)
+        match = re.fullmatch(_TEMPLATE, template)
         if match is None or "{path}" not in template or match[1] in _RUN_BY_BROWSERS:
             raise InputError(
                 f"{origin} '{printable(text)}' is no address that opens a file",

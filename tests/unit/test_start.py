@@ -17,6 +17,13 @@ _STARTS_PROCESSES = ["gdbmem.launch.job", "gdbmem.launch.attached", "subprocess"
 _READS_PROCESSES = ["gdbmem.inspection.read_process", "gdbmem.inspection.block_answers"]
 _READS_PROFILES = ["gdbmem.formats.opening", "gdbmem.profiles.ranking"]
 _MAKES_CLASSES = ["dataclasses", "inspect"]
+_SELDOM_NEEDED = [
+    "ctypes",
+    "threading",
+    "gdbmem.model.containers",
+    "gdbmem.model.leaks",
+    "gdbmem.formats.series",
+]
 _DRAWS = ["gdbmem.debugger.pages", "gdbmem.steps.charts", "gdbmem.page.page", "jinja2"]
 
 # By the module with a command: what it may not import while it is itself imported.
@@ -24,8 +31,15 @@ _NOT_AT_START = {
     "cli.commands.launch": [*_STARTS_PROCESSES, *_READS_PROFILES],
     "cli.commands.monitor": [*_STARTS_PROCESSES, *_READS_PROFILES, *_MAKES_CLASSES, "gdbmem.series.store"],
     "cli.commands.report": ["jinja2"],
-    "cli.commands.show": _MAKES_CLASSES,
-    "cli.commands.diff": _MAKES_CLASSES,
+    "cli.commands.show": [
+        *_MAKES_CLASSES,
+        *_SELDOM_NEEDED,
+        "gdbmem.profiles.documents",
+        "gdbmem.runs.saved_results",
+    ],
+    "cli.commands.diff": [*_MAKES_CLASSES, *_SELDOM_NEEDED],
+    "formats.heap_profilers.gperftools": _MAKES_CLASSES,  # by show and diff of such a file
+    "formats.valgrind.callgrind": _MAKES_CLASSES,
     "cli.commands.compare": _MAKES_CLASSES,
     "cli.series_recording": _MAKES_CLASSES,  # by monitor
     "cli.series_reporting": _MAKES_CLASSES,

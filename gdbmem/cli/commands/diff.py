@@ -24,10 +24,8 @@ from gdbmem.commands.arguments import ArgumentParser, kind_asked, read_options_f
 from gdbmem.errors import ExitStatus, UsageError, failing
 from gdbmem.files import spool_operands
 from gdbmem.gates.reports import Gate, Judged, Place, ci_files, ci_reports, grown_lines
-from gdbmem.model.containers import Holding
 from gdbmem.model.diff import Diff
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
-from gdbmem.profiles.documents import diff_json
 from gdbmem.profiles.paths import Query, query_from
 from gdbmem.profiles.text import print_diff
 from gdbmem.terminal.console import Working, make_console, open_output
@@ -35,6 +33,7 @@ from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:
+    from gdbmem.model.containers import Holding
     from gdbmem.model.heap_graph import HeapLimit
 
 
@@ -98,6 +97,8 @@ def _compare_profiles(arguments: argparse.Namespace, query: Query, gate: Gate) -
             origin = Place(str(arguments.operands[-1]))
             gate.judged.append(Judged(judgement, grown_lines(diff, query), origin))
         if arguments.json:
+            from gdbmem.profiles.documents import diff_json  # not always needed
+
             asked = None if arguments.fail_on is None else judgement
             whole_paths = query._replace(all_frames=query.all_frames or query.by == "path")
             uses, said = uses_between(sides, diff, whole_paths)

@@ -17,16 +17,13 @@ from gdbmem.api.profiles import (
     has_series,
     load_from_profile,
     open_profile,
-    series_tool,
     uses_of,
 )
-from gdbmem.api.runs import kept_kind
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import InputError, UsageError
 from gdbmem.files import spool_operands
 from gdbmem.model.calltree import Profile
 from gdbmem.model.diff import Diff
-from gdbmem.profiles.documents import diff_json, profile_json
 from gdbmem.profiles.paths import Query, query_from
 from gdbmem.profiles.text import print_diff, print_sites, print_timeline
 from gdbmem.terminal.console import Working, make_console, open_output, print_notices
@@ -75,11 +72,11 @@ def _show_file(
         except InputError as error:
             if error.slug not in ("format-unreadable", "bad-heap"):
                 raise
-            if wanted is None and series_tool(path) is not None:
+            from gdbmem.api.series import is_series_file  # seldom needed
+
+            if wanted is None and is_series_file(path):
                 _show_series(path, arguments, stream)
-            elif kept_kind(path, wanted):
-                _show_kept(path, wanted, arguments, stream)
-            else:
+            elif not _show_kept(path, wanted, arguments, stream):
                 raise
             return
         if profile.source_format == "heap":  # its holders; as a profile it is for pages and other tools
@@ -92,11 +89,16 @@ def _show_file(
             _show_profile(profile, wanted, query, arguments, stream)
 
 
-def _show_kept(path: Path, wanted: Optional[str], arguments: argparse.Namespace, stream: TextIO) -> None:
-    from gdbmem.cli.showing_runs import show_kept  # as in run()
+def _show_kept(path: Path, wanted: Optional[str], arguments: argparse.Namespace, stream: TextIO) -> bool:
+    """Print the saved result in *path* that is no profile; return whether there is one."""
+    from gdbmem.api.runs import kept_kind  # as in run()
 
-    console = make_console(stream, color=arguments.color)
-    show_kept(path, kept_kind(path, wanted), wanted, arguments, console)
+    kind = kept_kind(path, wanted)
+    if kind:
+        from gdbmem.cli.showing_runs import show_kept  # as in run()
+
+        show_kept(path, kind, wanted, arguments, make_console(stream, color=arguments.color))
+    return bool(kind)
 
 
 def _show_series(path: Path, arguments: argparse.Namespace, stream: TextIO) -> None:
@@ -110,6 +112,8 @@ def _show_series(path: Path, arguments: argparse.Namespace, stream: TextIO) -> N
 
 def _write_difference(diff: Diff, query: Query, arguments: argparse.Namespace, stream: TextIO) -> None:
     if arguments.json:
+        from gdbmem.profiles.documents import diff_json  # not always needed
+
         stream.write(diff_json(diff, query))
     else:
         print_diff(diff, query, make_console(stream, color=arguments.color), known_from=arguments.known or "")
@@ -125,6 +129,8 @@ def _show_profile(
     is_wide = arguments.json and query.by == "path"
     uses = uses_of(profile, query._replace(all_frames=True) if is_wide else query)
     if arguments.json:
+        from gdbmem.profiles.documents import profile_json  # not always needed
+
         stream.write(profile_json(profile, query, snapshot=snapshot, uses=uses))
         return
     console = make_console(stream, color=arguments.color)

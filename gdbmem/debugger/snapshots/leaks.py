@@ -34,7 +34,8 @@ from gdbmem.heap.leaks import (
     print_leaks,
     with_changes,
 )
-from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, Block, BlockHolders, Holder, LeakSearch
+from gdbmem.model.calltree import DEFINITELY, INDIRECTLY
+from gdbmem.model.leaks import Block, BlockHolders, Holder, LeakSearch
 from gdbmem.profiles.own_code import stack_sites
 from gdbmem.runs.operand import leaks_file
 from gdbmem.terminal.console import open_output

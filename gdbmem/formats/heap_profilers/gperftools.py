@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
@@ -84,19 +83,19 @@ class _StackRow(NamedTuple):
     allocated: tuple[int, int]
 
 
-@dataclass
 class _GperftoolsText:
     # Everything that is in the file, as it stands there.
-    kind: str
-    rate: int
-    header: tuple[int, int, int, int]
-    rows: list[_StackRow] = field(default_factory=list)
-    words: Numbers = field(default_factory=Numbers)
-    maps: list[bytes] = field(default_factory=list)
-    has_maps: bool = False
-    named: dict[int, list[Frame]] = field(default_factory=dict)
-    is_go: bool = False  # and names what it wants to show itself
-    cut_at: Optional[int] = None  # the number of the last line, which is not whole
+
+    def __init__(
+        self, kind: str, rate: int, header: tuple[int, int, int, int], named: dict[int, list[Frame]]
+    ) -> None:
+        self.kind, self.rate, self.header, self.named = kind, rate, header, named
+        self.rows: list[_StackRow] = []
+        self.words = Numbers()
+        self.maps: list[bytes] = []
+        self.has_maps = False
+        self.is_go = False  # and names what it wants to show itself
+        self.cut_at: Optional[int] = None  # the number of the last line, which is not whole
 
 
 def read_gperftools(
@@ -133,7 +132,7 @@ def _parse(data: bytes, source: str) -> _GperftoolsText:
     counts = [check_count(int(match[n]), source, skipped + 1) for n in range(1, 5)]
     # Go writes twice its rate; the others the rate itself.
     rate = {"heap": period // 2, "heap_v2": period, "heapz_v2": period}.get(kind, 0)
-    text = _GperftoolsText(kind, rate, (counts[0], counts[1], counts[2], counts[3]), named=named)
+    text = _GperftoolsText(kind, rate, (counts[0], counts[1], counts[2], counts[3]), named)
     _parse_rows(text, lines, skipped, source)
     _drop_cut_row(text)
     return text

@@ -22,8 +22,7 @@ from gdbmem.formats.stacks import (
     choose_metric,
     total_of,
 )
-from gdbmem.model.calltree import BYTES_MISSING, Frame
-from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, WITH_INDIRECT
+from gdbmem.model.calltree import BYTES_MISSING, DEFINITELY, INDIRECTLY, WITH_INDIRECT, Frame
 from gdbmem.text import plural, printable
 
 _EVENT = re.compile(

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
@@ -28,8 +27,18 @@ from gdbmem.formats.stacks import (
     choose_metric,
 )
 from gdbmem.formats.valgrind.massif import MassifProfile, read_massif
-from gdbmem.model.calltree import BYTES_MISSING, PRUNED, CallTree, Frame
-from gdbmem.model.leaks import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE, SUPPRESSED, WITH_INDIRECT
+from gdbmem.model.calltree import (
+    BYTES_MISSING,
+    DEFINITELY,
+    INDIRECTLY,
+    POSSIBLY,
+    PRUNED,
+    REACHABLE,
+    SUPPRESSED,
+    WITH_INDIRECT,
+    CallTree,
+    Frame,
+)
 from gdbmem.text import printable
 
 # Event of bytes → (metric, event of blocks). The first that a file has is its default. DB is what DIB is a part of, and
@@ -111,15 +120,15 @@ class _CostColumn(NamedTuple):
         return Stack(path, size, costs[self.blocks] if self.blocks is not None else 0)
 
 
-@dataclass
 class _CallgrindText:
-    events: list[str] = field(default_factory=list)
-    totals: Optional[list[int]] = None
-    command: str = ""
-    creator: str = ""
-    frames: dict[Frame, int] = field(default_factory=dict)
-    stacks: list[tuple[tuple[int, ...], list[int]]] = field(default_factory=list)
-    cut_at: Optional[int] = None
+    def __init__(self) -> None:
+        self.events: list[str] = []
+        self.totals: Optional[list[int]] = None
+        self.command = ""
+        self.creator = ""
+        self.frames: dict[Frame, int] = {}
+        self.stacks: list[tuple[tuple[int, ...], list[int]]] = []
+        self.cut_at: Optional[int] = None
 
 
 def read_callgrind(data: Data, source: str, metric: Optional[str]) -> StackProfile:

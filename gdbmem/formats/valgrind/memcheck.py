@@ -21,21 +21,19 @@ from gdbmem.formats.stacks import (
     total_of,
 )
 from gdbmem.formats.valgrind.massif_tree import UnknownTextError, read_node_text
-from gdbmem.model.calltree import BYTES_MISSING, Frame
-from gdbmem.model.leaks import (
+from gdbmem.model.calltree import (
+    BYTES_MISSING,
     DEFINITELY,
     INDIRECTLY,
-    KINDS,
+    LEAK_KINDS,
     LOST,
     POSSIBLY,
     REACHABLE,
     SUPPRESSED,
     WITH_INDIRECT,
-    Block,
-    LeakRecord,
-    LeakSearch,
-    Sum,
+    Frame,
 )
+from gdbmem.model.leaks import Block, LeakRecord, LeakSearch, Sum
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -85,7 +83,7 @@ def profile_of(search: LeakSearch, source: str, metric: Optional[str]) -> StackP
     counted = {kind for kind, found in search.sums.items() if kind in LOST or found.bytes}
     if not search.sums:
         held.add(DEFINITELY)  # all of these are records
-    metrics = [kind for kind in KINDS if kind in held or kind in counted]
+    metrics = [kind for kind in LEAK_KINDS if kind in held or kind in counted]
     metrics = [WITH_INDIRECT, *metrics] if DEFINITELY in metrics else metrics
     chosen = choose_metric(metric, metrics, source)
     whole = chosen == WITH_INDIRECT
@@ -156,7 +154,7 @@ class _SearchedProcess:
 
     @property
     def is_whole(self) -> bool:
-        return all(kind in self.sums for kind in KINDS) if self.sums else self.has_last_record
+        return all(kind in self.sums for kind in LEAK_KINDS) if self.sums else self.has_last_record
 
     def sum_of(self, kind: str) -> Sum:
         """Return the sum of *kind*; that of the records if a cut, or -q, left none."""
@@ -186,7 +184,7 @@ class _LossReader:
             raise _no_leak_search(self._source)
         sums = {
             kind: Sum(*map(sum, zip(*(one.sum_of(kind) for one in found))))
-            for kind in KINDS
+            for kind in LEAK_KINDS
             if any(kind in one.sums for one in found)
         }
         records = [record for one in found for record in one.records]
@@ -239,7 +237,7 @@ class _LossReader:
         elif line == _END:
             now.ends += 1
         elif _NO_BLOCK.fullmatch(line):
-            now.records, now.sums = [], dict.fromkeys(KINDS, Sum(0, 0))
+            now.records, now.sums = [], dict.fromkeys(LEAK_KINDS, Sum(0, 0))
         elif " in loss record " in line:
             raise self._bad(number, line)
 

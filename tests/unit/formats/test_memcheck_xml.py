@@ -12,7 +12,7 @@ from gdbmem.cli.main import main
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
-from gdbmem.model.leaks import DEFINITELY, KINDS, POSSIBLY, REACHABLE, SUPPRESSED, WITH_INDIRECT
+from gdbmem.model.calltree import DEFINITELY, LEAK_KINDS, POSSIBLY, REACHABLE, SUPPRESSED, WITH_INDIRECT
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 XML = CAPTURES / "memcheck" / "lost.xml"
@@ -32,7 +32,7 @@ def stacks(file: Path, metric: str) -> set[tuple[object, ...]]:
     return {(stack.bytes, stack.blocks, *places(stack.frames)) for stack in content.stacks}
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != SUPPRESSED])
+@pytest.mark.parametrize("kind", [kind for kind in LEAK_KINDS if kind != SUPPRESSED])
 def test_records_are_those_of_the_log_of_the_same_program(kind: str) -> None:
     assert stacks(XML, kind) == stacks(LOG, kind) != set()
 
@@ -91,7 +91,7 @@ def test_of_two_searches_the_last_is_read(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_cut_file_gives_what_stands_before_the_cut_or_is_refused(tmp_path: Path) -> None:
     lines = XML.read_bytes().splitlines(keepends=True)
-    whole = sum(size for kind in KINDS[:4] for size, *_ in stacks(XML, kind))  # type: ignore[misc]
+    whole = sum(size for kind in LEAK_KINDS[:4] for size, *_ in stacks(XML, kind))  # type: ignore[misc]
     sizes = []
     for count in range(5, lines.index(b"</valgrindoutput>\n")):
         cut = tmp_path / "cut.xml"
@@ -103,7 +103,8 @@ def test_a_cut_file_gives_what_stands_before_the_cut_or_is_refused(tmp_path: Pat
             continue
         assert isinstance(profile, StackProfile)
         assert "bytes-missing" in {notice.slug for notice in profile.notices}
-        sizes.append(sum(one[0] for kind in profile.metrics if kind in KINDS for one in stacks(cut, kind)))  # type: ignore[misc]
+        kinds = [metric for metric in profile.metrics if metric in LEAK_KINDS]
+        sizes.append(sum(one[0] for kind in kinds for one in stacks(cut, kind)))  # type: ignore[misc]
     assert sizes == sorted(sizes) and sizes[-1] == whole
 
 

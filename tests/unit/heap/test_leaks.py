@@ -25,17 +25,8 @@ from gdbmem.heap.leaks import (
     ranked,
     with_changes,
 )
-from gdbmem.model.calltree import Frame, memory_noun
-from gdbmem.model.leaks import (
-    DEFINITELY,
-    INDIRECTLY,
-    POSSIBLY,
-    REACHABLE,
-    Block,
-    BlockHolders,
-    Holder,
-    LeakRecord,
-)
+from gdbmem.model.calltree import DEFINITELY, INDIRECTLY, POSSIBLY, REACHABLE, Frame, memory_noun
+from gdbmem.model.leaks import Block, BlockHolders, Holder, LeakRecord
 from gdbmem.profiles.diff import diff_snapshots
 from gdbmem.runs.operand import load_from_profile
 from gdbmem.terminal.console import make_console
