@@ -132,7 +132,7 @@ class ProcMemory:
 
 
 _POPULATE = 0x8000  # MAP_POPULATE
-_MOST_PIECES, _MOST_BYTES = 1024, 16 << 20  # that are taken at once
+_MOST_BYTES = 16 << 20  # that are taken at once, and between two checks
 _MOST_READ = 1 << 30
 
 
@@ -156,33 +156,27 @@ class TakenMemory:
         Memory is *blank* where there are no pages.
         """
         self._blank = blank
-        wanted = [
-            (at, min(end - at, _MOST_BYTES))
-            for start, end in pages.items
-            for at in range(start, end, _MOST_BYTES)
-        ]
-        begin = 0
-        while begin < len(wanted):
-            check()
-            end, size = begin + 1, wanted[begin][1]
-            while end < min(len(wanted), begin + _MOST_PIECES) and size + wanted[end][1] <= _MOST_BYTES:
-                size += wanted[end][1]
-                end += 1
-            self._take(wanted[begin:end], size)
-            begin = end
+        unchecked_bytes = _MOST_BYTES
+        for start, end in pages.items:
+            for address in range(start, end, _MOST_BYTES):
+                if unchecked_bytes >= _MOST_BYTES:
+                    check()
+                    unchecked_bytes = 0
+                size = min(end - address, _MOST_BYTES)
+                unchecked_bytes += size
+                self._take(address, size)
 
-    def _take(self, pieces: Sequence[tuple[int, int]], size: int) -> None:
+    def _take(self, address: int, size: int) -> None:
         if size > len(self._room):
             self._room = _new_room(2 * _MOST_BYTES)
-        view, self._room = self._room[:size], self._room[size:]
-        for address, length in pieces:
-            piece, view = view[:length], view[length:]
-            try:
-                self._memory.read_into(address, piece)
-            except MemoryUnreadable:
-                continue  # nor can it be read later
-            self._starts.append(address)
-            self._pieces.append(piece)
+        piece = self._room[:size]
+        try:
+            self._memory.read_into(address, piece)
+        except MemoryUnreadable:
+            return  # nor can it be read later
+        self._room = self._room[size:]
+        self._starts.append(address)
+        self._pieces.append(piece)
 
     def read(self, address: int, size: int) -> bytes:
         if size > _MOST_READ:
