@@ -725,7 +725,7 @@ class _Writer:
                 file.unlink()
 
 
-_FORMATS: dict[str, dict[str, Any]] = {
+_FORMATS: dict[str, dict[str, object]] = {
     "facts": {
         "compression": "zstd",
         "compression_level": 3,

@@ -271,7 +271,9 @@ class Failed(NamedTuple):
 
 # -- as JSON ----------------------------------------------------------------------------------------------
 
-_KINDS: dict[str, Any] = {name: kind for name, kind in globals().items() if hasattr(kind, "_fields")}
+_KINDS: dict[str, type[Message]] = {
+    name: kind for name, kind in globals().items() if hasattr(kind, "_fields")
+}
 
 
 def encode(message: Message) -> dict[str, object]:
@@ -285,10 +287,9 @@ def decode(kind: object, fields: Mapping[str, Any]) -> Message:
     if found is None:
         raise _unknown(f"a message '{printable(str(kind))}'")
     try:
-        message: Message = from_json(found, fields)
+        return from_json(found, fields)
     except ValueError as error:
         raise _unknown(str(error)) from None
-    return message
 
 
 def _unknown(what: str) -> ToolError:
