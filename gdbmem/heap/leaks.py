@@ -8,8 +8,8 @@ from typing import Optional
 from gdbmem.json_values import as_json
 from gdbmem.model.calltree import DEFINITELY, INDIRECTLY, LEAK_KINDS, LOST, POSSIBLY, Frame
 from gdbmem.model.leaks import Block, BlockHolders, Holder, LeakRecord, LeakSearch
-from gdbmem.profiles.headline import path_text
 from gdbmem.profiles.own_code import describe_site, own_frame
+from gdbmem.profiles.text import path_text
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_sentence
 from gdbmem.terminal.document import Document, head, to_json

@@ -23,7 +23,6 @@ from gdbmem.model.calltree import Frame
 from gdbmem.model.diff import Diff
 from gdbmem.page.explorer import Explored, digest, following, pack, script, timeline_script
 from gdbmem.page.pictures import histogram, icicle, spark
-from gdbmem.profiles.headline import answer_diff, answer_snapshot, trend_word
 from gdbmem.profiles.own_code import (
     Places,
     full_function,
@@ -45,7 +44,14 @@ from gdbmem.profiles.ranking import (
     paths_of_lines,
     rank,
 )
-from gdbmem.profiles.text import lines_around, own_code_notices, source_doubts
+from gdbmem.profiles.text import (
+    answer_diff,
+    answer_snapshot,
+    lines_around,
+    own_code_notices,
+    source_doubts,
+    trend_word,
+)
 from gdbmem.profiles.tree_from_main import Outward, outward
 from gdbmem.series.charts import Picture, svg, zoomable
 from gdbmem.terminal import charting

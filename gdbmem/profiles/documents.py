@@ -11,10 +11,16 @@ from gdbmem.model.calltree import Profile, Snapshot, Stretch, Totals
 from gdbmem.model.diff import Diff, Side
 from gdbmem.model.judgement import Judgement
 from gdbmem.profiles.diff import as_growth
-from gdbmem.profiles.headline import answer_diff, answer_snapshot
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import Amount, Ranking, Row, RowUses, Uses, annotate, rank, row_key
-from gdbmem.profiles.text import applied_rules, applied_wrappers, source_doubts, unused_known
+from gdbmem.profiles.text import (
+    answer_diff,
+    answer_snapshot,
+    applied_rules,
+    applied_wrappers,
+    source_doubts,
+    unused_known,
+)
 from gdbmem.profiles.timeline import course_of
 from gdbmem.terminal.document import Document, head, judgement_object, to_json
 from gdbmem.terminal.drawing import SourceLines

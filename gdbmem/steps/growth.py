@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 from gdbmem.json_values import as_json
 from gdbmem.model.steps import KernelRequests, WrittenMemory
-from gdbmem.profiles.headline import path_text
+from gdbmem.profiles.text import path_text
 from gdbmem.steps.steps import delta_text
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_sentence

@@ -19,9 +19,9 @@ from gdbmem.model.judgement import MET, NOT_JUDGED
 from gdbmem.page.explorer import profile_data
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.export import encode
-from gdbmem.profiles.headline import site_name
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import rank
+from gdbmem.profiles.text import site_name
 from gdbmem.runs.operand import load_operand
 
 CAPTURES = Path(__file__).parents[2] / "captures" / "tracemalloc"

@@ -8,9 +8,9 @@ import pytest
 from gdbmem.errors import InputError
 from gdbmem.model.calltree import PAGE_BYTES, CallTree, Frame
 from gdbmem.profiles.diff import as_growth, diff_snapshots
-from gdbmem.profiles.headline import answer_diff, answer_snapshot
 from gdbmem.profiles.own_code import describe_site
 from gdbmem.profiles.paths import Query
+from gdbmem.profiles.text import answer_diff, answer_snapshot
 from tests.unit.trees import PRUNED_NODE, at, snapshot, tree
 
 LEAK = at("Decoder::remember(long)", "/src/decoder.cpp:120")

@@ -12,9 +12,9 @@ import pytest
 from gdbmem.cli.main import main
 from gdbmem.model.diff import Diff
 from gdbmem.profiles.diff import diff_series, diff_snapshots
-from gdbmem.profiles.headline import answer_diff
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import rank
+from gdbmem.profiles.text import answer_diff
 from gdbmem.profiles.timeline import TRENDS, change_of, judge
 from gdbmem.runs.run import Run
 from gdbmem.text import format_delta, format_size
