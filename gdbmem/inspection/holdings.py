@@ -1,4 +1,4 @@
-"""The containers that hold the growth between two snapshots, from container scans at the same moments."""
+"""Ledgers, container scans and heaps of a run: loading, saving, and the containers that hold the growth of a diff."""
 
 from __future__ import annotations
 

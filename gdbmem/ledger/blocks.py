@@ -1,4 +1,4 @@
-"""Finds the classes of vtables by the type information before each vtable."""
+"""Single blocks beside a ledger: their classes by vtable, and vectors and types as text and JSON."""
 
 from __future__ import annotations
 
