@@ -27,7 +27,7 @@ from gdbmem.formats.stacks import (
     check_depth,
     check_path,
     choose_metric,
-    total_of,
+    make_profile,
 )
 from gdbmem.model.calltree import BYTES_MISSING, NO_LINE, Frame, Frames, Names, line_column
 from gdbmem.text import printable
@@ -156,16 +156,9 @@ def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProf
         check_path(path, len(frames), source)
         sums[path] = sums.get(path, 0) + size
     stacks, taken = _sides(sums, source)
-    return StackProfile(
-        source=source,
-        source_format="speedscope",
-        metric=chosen,
-        metrics=metrics,
-        total_bytes=total_of(stacks) - total_of(taken),
-        load=lambda profile: Content(stacks, Singles(frames), has_blocks=False, taken=taken),
-        notices=_others(chosen, metrics, source) if metric is None else [],
-        is_difference=bool(taken),
-    )
+    content = Content(stacks, Singles(frames), has_blocks=False, taken=taken)
+    notices = _others(chosen, metrics, source) if metric is None else []
+    return make_profile(content, source, "speedscope", chosen, metrics, notices=notices)
 
 
 def _of_bytes(

@@ -20,6 +20,7 @@ from gdbmem.formats.stacks import (
     check_count,
     check_depth,
     choose_metric,
+    make_profile,
     total_of,
 )
 from gdbmem.json_values import MISFITS, as_json, from_fields, from_json
@@ -119,17 +120,9 @@ def _heap_tree(document: JsonObject, source: str, chosen: str) -> StackProfile:
             path.append(frame_of[at])
             at = nodes[at].above
         stacks.append(Stack(path, check_count(node.bytes, source), check_count(node.blocks, source)))
-    frames = list(index)
-    return StackProfile(
-        source=source,
-        source_format="heap",
-        metric=chosen,
-        metrics=(IN_USE,),
-        total_bytes=total_of(stacks),
-        load=lambda profile: Content(stacks, Singles(frames)),
-        notices=from_json(list[Notice], document["warnings"]),
-        command=str(document["program"]),
-    )
+    content, command = Content(stacks, Singles(list(index))), str(document["program"])
+    notices = from_json(list[Notice], document["warnings"])
+    return make_profile(content, source, "heap", chosen, (IN_USE,), notices=notices, command=command)
 
 
 # Traces of tracemalloc, as the engine of that name keeps them: JSON, with file and line of each frame.

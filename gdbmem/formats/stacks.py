@@ -614,6 +614,36 @@ def _shared(one: bytes, other: bytes) -> int:
     return least // _WIDTH - -(-differs.bit_length() // (8 * _WIDTH))
 
 
+def make_profile(
+    content: Content,
+    source: str,
+    source_format: str,
+    metric: Optional[str],
+    metrics: Sequence[str],
+    *,
+    notices: Iterable[Notice] = (),
+    command: str = "",
+    time: float = 0.0,
+) -> StackProfile:
+    """Return the profile of *content*, which has all that *source* counts by *metric* (None: the first of *metrics*).
+
+    Raises InputError for a metric that it does not hold.
+    """
+    held = total_of(content.stacks) - total_of(content.taken)
+    return StackProfile(
+        source=source,
+        source_format=source_format,
+        metric=choose_metric(metric, metrics, source),
+        metrics=metrics,
+        total_bytes=held + (content.hidden.bytes if content.hidden is not None else 0),
+        load=lambda profile: content,
+        notices=[*notices],
+        command=command,
+        time=time,
+        is_difference=bool(content.taken),
+    )
+
+
 def total_of(stacks: Iterable[Stack]) -> int:
     """Return the bytes of *stacks* together."""
     return sum(stack.bytes for stack in stacks)

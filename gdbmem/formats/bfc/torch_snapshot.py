@@ -13,7 +13,7 @@ from gdbmem.files import Data
 from gdbmem.formats.bfc.plain_pickle import PlainDict, PlainList
 from gdbmem.formats.bfc.torch_rows import NO_STACK, BlockSpan, NeedsHistory, SnapshotMachine
 from gdbmem.formats.stacks import IN_USE as IN_USE_METRIC
-from gdbmem.formats.stacks import Content, Singles, Stack, StackProfile, choose_metric
+from gdbmem.formats.stacks import Content, Singles, Stack, StackProfile, make_profile
 from gdbmem.model import bfc
 from gdbmem.model.calltree import BYTES_MISSING, Frame
 from gdbmem.text import format_size, plural, printable
@@ -46,16 +46,8 @@ def read_torch_profile(data: Data, source: str, metric: Optional[str]) -> StackP
     if not snapshot.has_stacks:
         text = f"{printable(source)} has no stacks: torch.cuda.memory._record_memory_history() was not on"
         notices.append(Notice("torch-no-stacks", f"{text} when its blocks were allocated"))
-    stacks = _stacks(snapshot)
-    return StackProfile(
-        source=source,
-        source_format="torch",
-        metric=choose_metric(metric, (IN_USE_METRIC,), source),
-        metrics=(IN_USE_METRIC,),
-        total_bytes=sum(stack.bytes for stack in stacks),
-        load=lambda profile: Content(stacks, Singles([*snapshot.frames, _NO_STACK])),
-        notices=notices,
-    )
+    content = Content(_stacks(snapshot), Singles([*snapshot.frames, _NO_STACK]))
+    return make_profile(content, source, "torch", metric, (IN_USE_METRIC,), notices=notices)
 
 
 def _stacks(snapshot: bfc.TorchSnapshot) -> list[Stack]:

@@ -14,12 +14,13 @@ from gdbmem.formats.stacks import (
     IN_USE,
     KEPT,
     Content,
+    Singles,
     Stack,
     StackProfile,
     check_count,
     check_depth,
     choose_metric,
-    total_of,
+    make_profile,
 )
 from gdbmem.model.calltree import PEAK, THREAD, Frame, Moment, Stretch
 from gdbmem.text import format_moment, printable
@@ -70,18 +71,8 @@ class _Reading:
     ) -> StackProfile:
         """Return the profile of *records*, each with its bytes and blocks."""
         stacks = [self._stack(*record) for record in records]
-        frames = self._frames
-        return StackProfile(
-            source=self._source,
-            source_format="memray",
-            metric=metric,
-            metrics=metrics,
-            total_bytes=total_of(stacks),
-            notices=[],
-            load=lambda profile: Content(stacks, [(frame,) for frame in frames]),
-            command=str(self._metadata.command_line),
-            time=time,
-        )
+        content, command = Content(stacks, Singles(list(self._frames))), str(self._metadata.command_line)
+        return make_profile(content, self._source, "memray", metric, metrics, command=command, time=time)
 
     def stretch(self, stretch: Stretch, metric: str) -> StackProfile:
         """Return what was allocated in *stretch* and not freed by its end, or what is in use at both of its ends."""

@@ -23,8 +23,7 @@ from gdbmem.formats.stacks import (
     bad_line,
     check_count,
     check_depth,
-    choose_metric,
-    total_of,
+    make_profile,
 )
 from gdbmem.formats.valgrind.callgrind import POSITION, NamedPlace
 from gdbmem.model.calltree import BYTES_MISSING, Frame
@@ -42,17 +41,10 @@ def read_pprof_callgrind(data: Data, source: str, metric: Optional[str]) -> Stac
     name, unit = _event(lines, source)
     reader = _PprofLines(lines, source, unit)
     reader.read()
-    chosen = choose_metric(metric, (name,), source)
     stacks = [Stack((number,), size) for number, size in enumerate(reader.sums.values()) if size]
-    return StackProfile(
-        source=source,
-        source_format="pprof-callgrind",
-        metric=chosen,
-        metrics=(name,),
-        total_bytes=sum(stack.bytes for stack in stacks),
-        load=lambda profile: Content(stacks, Singles(list(reader.sums)), has_blocks=False),
-        notices=_notices(lines, unit, source),
-    )
+    content = Content(stacks, Singles(list(reader.sums)), has_blocks=False)
+    notices = _notices(lines, unit, source)
+    return make_profile(content, source, "pprof-callgrind", metric, (name,), notices=notices)
 
 
 def _event(lines: list[bytes], source: str) -> tuple[str, int]:
@@ -137,15 +129,8 @@ def read_pprof_raw(data: Data, source: str, metric: Optional[str]) -> StackProfi
     if not whole or rest.strip(b"\n"):
         notices.append(Notice(BYTES_MISSING, f"{printable(source)} was truncated: stacks are missing"))
     chains = [named.get(address) or (Frame(f"0x{address:x}"),) for address in addresses]
-    return StackProfile(
-        source=source,
-        source_format="pprof-raw",
-        metric=choose_metric(metric, (IN_USE,), source),
-        metrics=(IN_USE,),
-        total_bytes=total_of(stacks),
-        load=lambda profile: Content(stacks, chains, has_blocks=False),
-        notices=notices,
-    )
+    content = Content(stacks, chains, has_blocks=False)
+    return make_profile(content, source, "pprof-raw", metric, (IN_USE,), notices=notices)
 
 
 def _words(data: bytes) -> tuple[tuple[int, ...], bytes]:

@@ -24,6 +24,7 @@ from gdbmem.formats.stacks import (
     bad_line,
     check_count,
     choose_metric,
+    make_profile,
     several_dumps,
 )
 from gdbmem.model.calltree import BYTES_MISSING, Frame
@@ -187,16 +188,8 @@ def read_mtrace(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     for number, line in enumerate(lines, 1):
         reader.take(line.rstrip(b"\r"), number)
     chosen = choose_metric(metric, (IN_USE, ALLOCATED), source)
-    counted = reader.stacks(chosen)
-    return StackProfile(
-        source=source,
-        source_format="mtrace",
-        metric=chosen,
-        metrics=(IN_USE, ALLOCATED),
-        total_bytes=sum(stack.bytes for stack in counted),
-        load=lambda profile: Content(counted, Singles(list(reader.sites))),
-        notices=reader.notices(),
-    )
+    content = Content(reader.stacks(chosen), Singles(list(reader.sites)))
+    return make_profile(content, source, "mtrace", chosen, (IN_USE, ALLOCATED), notices=reader.notices())
 
 
 class _Reader:

@@ -6,7 +6,16 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.formats.stacks import Content, Hidden, Singles, Stack, StackProfile, check_count, choose_metric
+from gdbmem.formats.stacks import (
+    Content,
+    Hidden,
+    Singles,
+    Stack,
+    StackProfile,
+    check_count,
+    choose_metric,
+    make_profile,
+)
 from gdbmem.model.calltree import BYTES_MISSING, Frame
 from gdbmem.text import printable
 
@@ -59,17 +68,9 @@ def table_profile(
     if hidden.bytes:
         text = f"{printable(source)} lists {listed:,} of its {listed + hidden.bytes:,} bytes"
         said.append(Notice(BYTES_MISSING, f"{text}: rows are missing"))
-    return StackProfile(
-        source=source,
-        source_format=source_format,
-        metric=chosen,
-        metrics=list(tables),
-        total_bytes=listed + hidden.bytes,
-        load=lambda profile: Content(
-            stacks, Singles([Frame(file=name) for name in numbers]), has_blocks=has_blocks, hidden=hidden
-        ),
-        notices=said,
-    )
+    frames = Singles([Frame(file=name) for name in numbers])
+    content = Content(stacks, frames, has_blocks=has_blocks, hidden=hidden)
+    return make_profile(content, source, source_format, chosen, list(tables), notices=said)
 
 
 def unlisted(source: str, listed: int, total: Optional[int]) -> Hidden:

@@ -20,7 +20,7 @@ from gdbmem.formats.stacks import (
     check_count,
     check_depth,
     choose_metric,
-    total_of,
+    make_profile,
 )
 from gdbmem.model.calltree import BYTES_MISSING, DEFINITELY, INDIRECTLY, WITH_INDIRECT, Frame
 from gdbmem.text import plural, printable
@@ -88,15 +88,8 @@ def read_sanitizer(data: Data, source: str, metric: Optional[str]) -> StackProfi
         if chosen in (WITH_INDIRECT, record.kind):
             stacks.append(Stack(frames.path(record.stack), record.size, record.blocks))
     left_out = hidden if chosen == WITH_INDIRECT else Hidden(0)
-    return StackProfile(
-        source=source,
-        source_format="sanitizer",
-        metric=chosen,
-        metrics=metrics,
-        total_bytes=total_of(stacks) + left_out.bytes,
-        load=lambda profile: Content(stacks, Singles(list(frames.numbers)), hidden=left_out),
-        notices=notices,
-    )
+    held = Content(stacks, Singles(list(frames.numbers)), hidden=left_out)
+    return make_profile(held, source, "sanitizer", chosen, metrics, notices=notices)
 
 
 def _reports(data: bytes, source: str) -> Iterator[_Report]:

@@ -24,7 +24,7 @@ from gdbmem.formats.stacks import (
     StackProfile,
     check_count,
     choose_metric,
-    total_of,
+    make_profile,
 )
 from gdbmem.json_values import MISFITS
 from gdbmem.model.calltree import Frame
@@ -88,15 +88,8 @@ def read_heapsnapshot(data: Data, source: str, metric: Optional[str]) -> StackPr
     stacks = [
         Stack((number,), check_count(size, source), blocks) for number, (size, blocks) in totals.items()
     ]
-    return StackProfile(
-        source=source,
-        source_format="heapsnapshot",
-        metric=chosen,
-        metrics=(IN_USE,),
-        total_bytes=total_of(stacks),
-        load=lambda profile: Content(stacks, Singles([Frame(file=name) for name in numbers])),
-        notices=[],
-    )
+    content = Content(stacks, Singles([Frame(file=name) for name in numbers]))
+    return make_profile(content, source, "heapsnapshot", chosen, (IN_USE,))
 
 
 def _layout(head: bytes) -> _Layout:
@@ -234,15 +227,9 @@ def _sampled(document: JsonObject, source: str, metric: Optional[str]) -> StackP
             stacks.append(Stack(path, check_count(round(size), source)))
         left += [(child, path) for child in node["children"]]
     text = f"{printable(source)} is sampled: its sizes are estimates by V8, and it does not say how good they are"
-    return StackProfile(
-        source=source,
-        source_format="heapprofile",
-        metric=choose_metric(metric, (IN_USE,), source),
-        metrics=(IN_USE,),
-        total_bytes=total_of(stacks),
-        load=lambda profile: Content(stacks, Singles(list(frames)), has_blocks=False),
-        notices=[Notice("sampled-by-v8", text)],
-    )
+    content = Content(stacks, Singles(list(frames)), has_blocks=False)
+    notices = [Notice("sampled-by-v8", text)]
+    return make_profile(content, source, "heapprofile", metric, (IN_USE,), notices=notices)
 
 
 def _call(call: Any) -> Optional[Frame]:

@@ -14,10 +14,12 @@ from gdbmem.formats.stacks import (
     TRUNCATED,
     Content,
     Hidden,
+    Singles,
     Stack,
     StackProfile,
     check_count,
     choose_metric,
+    make_profile,
     total_of,
 )
 from gdbmem.formats.valgrind.massif_tree import UnknownTextError, read_node_text
@@ -99,17 +101,10 @@ def profile_of(search: LeakSearch, source: str, metric: Optional[str]) -> StackP
         if record.kind == kind
     ]
     hidden = _unlisted(search, kind, stacks, whole=whole)
-    total = total_of(stacks) + hidden.bytes
-    return StackProfile(
-        source=source,
-        source_format="memcheck",
-        metric=chosen,
-        metrics=metrics,
-        total_bytes=total,
-        load=lambda profile: Content(stacks, [(frame,) for frame in numbers], hidden=hidden),
-        command=search.command,
-        notices=[*search.notices, *_notices(hidden, chosen, total, source)],
-    )
+    content = Content(stacks, Singles(list(numbers)), hidden=hidden)
+    found = make_profile(content, source, "memcheck", chosen, metrics, command=search.command)
+    found.add_notices([*search.notices, *_notices(hidden, chosen, found.total_bytes, source)])
+    return found
 
 
 def _unlisted(search: LeakSearch, kind: str, stacks: Sequence[Stack], *, whole: bool) -> Hidden:
