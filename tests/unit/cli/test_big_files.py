@@ -61,7 +61,12 @@ def test_a_short_chain_of_traces_is_shown_whole(tmp_path: Path) -> None:
 def test_only_the_frames_of_stacks_that_hold_memory_are_made(tmp_path: Path) -> None:
     lines = ["v 10400 3", "X ./p", "s 1 m"]
     for number in range(1, 1_001):
-        lines += [f"s 5 f{number:04}", f"i {number:x} 1 {number + 1:x}", f"t {number:x} 0", f"a 10 {number:x}"]
+        lines += [
+            f"s 5 f{number:04}",
+            f"i {number:x} 1 {number + 1:x}",
+            f"t {number:x} 0",
+            f"a 10 {number:x}",
+        ]
         lines += [f"+ {number - 1:x}", f"- {number - 1:x}"]
     file = tmp_path / "heaptrack.freed"
     file.write_text("\n".join([*lines, "+ 2a", "# strings: 1\n"]))
