@@ -44,6 +44,7 @@ class _RankRun(NamedTuple):
     rank: Rank
     run: Run
     process: Optional[tuple[int, int]] = None  # pid and start, if the run is of all ranks of a host
+    status: Optional[int] = None  # of its program, if it has one process
 
 
 class _Growth(NamedTuple):
@@ -144,19 +145,20 @@ def _runs(operands: Sequence[str | os.PathLike[str]]) -> Iterator[_RankRun]:
 
 def _ranks_in(run: Run) -> Iterator[_RankRun]:
     """Yield the ranks that *run* is of: one, or those of a host. Raises ValueError."""
-    found: list[tuple[Any, Optional[tuple[int, int]]]] = (
-        [(run.facts["rank"], None)] if "rank" in run.facts else []
+    found: list[tuple[Any, Optional[tuple[int, int]], Optional[int]]] = (
+        [(run.facts["rank"], None, _status(run.facts.get("status")))] if "rank" in run.facts else []
     )
     for facts in run.facts.get("node_ranks") or ():
         pid, ticks = facts.get("pid"), facts.get("start_ticks")
         if not isinstance(pid, int) or not isinstance(ticks, int):
             raise ValueError("its process is not a number")
-        found.append(({name: facts[name] for name in Rank._fields if name in facts}, (pid, ticks)))
-    for facts, process in found:
+        fields = {name: facts[name] for name in Rank._fields if name in facts}
+        found.append((fields, (pid, ticks), _status(facts.get("status"))))
+    for facts, process, status in found:
         rank = from_fields(Rank, facts)
         if not (0 <= rank.rank < _MOST_RANKS and 0 <= (rank.size or 0) <= _MOST_RANKS):
             raise ValueError("its number, or that of all ranks, is impossible")
-        yield _RankRun(rank, run, process)
+        yield _RankRun(rank, run, process, status)
 
 
 def _newest(found: Sequence[_RankRun], notices: list[Notice]) -> list[_RankRun]:
@@ -211,7 +213,9 @@ def _of_series(one: _RankRun, fail_on: Optional[FailOn]) -> _Growth:
     with contextlib.ExitStack() as stack, contextlib.closing(Recording(one.run.folder)) as whole:
         points, gone = _points_of(whole, *one.process)
         if not points:
-            return _Growth(RankState(one.rank.rank, one.rank.host, str(one.run.folder), None, None, None), [])
+            return _Growth(
+                RankState(one.rank.rank, one.rank.host, str(one.run.folder), one.status, None, None), []
+            )
         name = f"rank {one.rank.rank}"
         folder = run_of_one(
             one.run.folder.name, name, whole.facts._replace(target=name), points, stack, gone=gone
@@ -238,14 +242,13 @@ def _points_of(
 
 def _of_recording(one: _RankRun, recording: Recording, fail_on: Optional[FailOn]) -> _Growth:
     summary = summary_of(recording)
-    facts = one.run.facts
     (judged,) = judge_recordings([recording], [summary], fail_on)
     points = judged_points(recording).points
     state = RankState(
         one.rank.rank,
         one.rank.host,
         str(one.run.folder),
-        _status(facts.get("status")) if one.process is None else None,
+        one.status,
         summary.first_bytes if len(points) > 1 else None,
         summary.last_bytes,
         summary.verdict.kind,

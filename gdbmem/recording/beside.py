@@ -16,7 +16,7 @@ from typing import Optional
 from gdbmem.inspection.interpreters import module_words
 from gdbmem.launch.child import die_with_parent
 from gdbmem.linux.process.process import has_ended
-from gdbmem.runs.ranks import without_rank
+from gdbmem.runs.ranks import Rank, job_name, monitor_address, without_rank
 
 RECORDING = "recording "  # the beginning of its first line when recording has started
 _BEGUN = f"gdbmem: {RECORDING}"
@@ -132,8 +132,8 @@ done
 """
 
 
-def start_node_monitor(job: str, folder: Path, words: Sequence[str]) -> bool:
-    """Start a monitor of the ranks of *job* on this host, recorded in *folder*; return False if there is one.
+def start_node_monitor(rank: Rank, folder: Path, words: Sequence[str]) -> bool:
+    """Start a monitor of this host's ranks of the job of *rank*, recorded in *folder*; return False if there is one.
 
     *words* are its other options. It survives this process, has none of its files open, and ends after the last rank.
     Raises OSError.
@@ -141,7 +141,7 @@ def start_node_monitor(job: str, folder: Path, words: Sequence[str]) -> bool:
     name = socket.socket(socket.AF_UNIX)
     with name:
         try:
-            name.bind(f"\0gdbmem-{os.geteuid()}-{job}.monitor")
+            name.bind(monitor_address(rank))
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
                 return False
@@ -168,7 +168,7 @@ def start_node_monitor(job: str, folder: Path, words: Sequence[str]) -> bool:
                     "-c",
                     _AGAIN,
                     "sh",
-                    job,
+                    job_name(rank),
                     str(folder),
                     str(log),
                     *monitor,

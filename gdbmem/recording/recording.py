@@ -407,10 +407,13 @@ def record_series(options: RecordingOptions, open_view: OpenView, command: Seque
         clock = clock_of(ready.writer.facts)
         view = _watched(ready, options.triggers, tree, stack)
         if target.ranks is not None:
+            target.ranks.listen()
+            stack.callback(target.ranks.close)
             view = WatchedView(view, lambda look: _note_ranks(run, target.ranks))
         lines = _growing_lines(ready, stack) if options.grow or options.black_box else None
         box = _black_box(ready, options, stack) if options.black_box else None
         ending = SeriesRecorder(tree, ready.writer, plan, view, clock=clock, program=program).run()
+        _note_ranks(run, target.ranks)
         status = program.finish() if program is not None else 0
         if box is not None:
             box.close()
@@ -471,12 +474,15 @@ def _watched(
 
 
 def _note_ranks(run: Run, ranks: Optional[RanksHere]) -> None:
-    """Keep which process is which rank."""
+    """Keep which process is which rank, and how it has ended."""
     found = ranks.take_changed() if ranks is not None else []
     if found:
         with contextlib.suppress(InputError):  # a full disk, which the writer of the series reports
-            earlier = [one for one in run.facts.get("node_ranks") or () if one not in found]
-            run.update(node_ranks=[*earlier, *found])
+            known = {
+                (one.get("pid"), one.get("start_ticks")): one for one in run.facts.get("node_ranks") or ()
+            }
+            known.update({(one["pid"], one["start_ticks"]): one for one in found})
+            run.update(node_ranks=list(known.values()))
 
 
 def verdict_so_far(folder: Path) -> Verdict:

@@ -19,15 +19,15 @@ from gdbmem.files import JsonObject
 from gdbmem.json_values import as_json
 from gdbmem.launch.program import NotExecutableError, NotFoundError
 from gdbmem.linux.monitoring.cgroup import processes_in
+from gdbmem.linux.monitoring.children import ExitEvents
 from gdbmem.linux.monitoring.sampling import ProcessFiles
 from gdbmem.linux.process import process
 from gdbmem.linux.process.process import program_name, words_of
-from gdbmem.runs.ranks import Rank, job_name, rank_of
+from gdbmem.runs.ranks import ONE_PER_NODE, Rank, job_name, rank_of
 from gdbmem.runs.run import Run
 from gdbmem.text import printable
 
 _FIRST_RANK_SECONDS, _BETWEEN_SEARCHES = 30.0, 0.05
-ONE_PER_NODE = "--one-per-node"
 
 
 class RanksHere:
@@ -39,6 +39,19 @@ class RanksHere:
         self._known: dict[tuple[int, int], Optional[Rank]] = {}  # by pid and start
         self._found: dict[tuple[int, int], Rank] = {}  # those without the descendants
         self._told = 0
+        self._exits: Optional[ExitEvents] = None
+        self._statuses: dict[tuple[int, int], int] = {}  # of those that have ended, if the kernel has told
+
+    def listen(self) -> None:
+        """Learn from now on how the ranks end, where this user may listen to that; close() afterwards."""
+        with contextlib.suppress(OSError):
+            self._exits = ExitEvents()
+
+    def close(self) -> None:
+        """Stop listening."""
+        if self._exits is not None:
+            self._exits.close()
+            self._exits = None
 
     def find(self) -> set[int]:
         """Return the ranks, without their descendants, which have the launcher's variables too."""
@@ -50,11 +63,16 @@ class RanksHere:
 
     def take_changed(self) -> list[JsonObject]:
         """Return the facts of all ranks that were found so far; [] if they are those of the last call."""
-        if len(self._found) == self._told:
+        ended = self._exits.take() if self._exits is not None else {}
+        # Of two with one pid the later one is the one that has just ended.
+        latest = {pid: (pid, ticks) for pid, ticks in self._found}
+        self._statuses.update({latest[pid]: status for pid, status in ended.items() if pid in latest})
+        if len(self._found) + len(self._statuses) == self._told:
             return []
-        self._told = len(self._found)
+        self._told = len(self._found) + len(self._statuses)
         return [
-            {"pid": pid, "start_ticks": ticks, **as_json(rank)} for (pid, ticks), rank in self._found.items()
+            {"pid": key[0], "start_ticks": key[1], **as_json(rank), "status": self._statuses.get(key)}
+            for key, rank in self._found.items()
         ]
 
     def _rank(self, pid: int, stat: process.Stat) -> Optional[Rank]:

@@ -79,6 +79,7 @@ _LAUNCHERS = (
         needs="SLURM_STEP_ID",
     ),
 )
+ONE_PER_NODE = "--one-per-node"
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _LONGEST_JOB = 64
 
@@ -133,6 +134,22 @@ def job_name(rank: Rank, parent: Optional[int] = None) -> str:
     That is the pid of the ranks' *parent* on their host (None: our own), the launcher.
     """
     return _file_name(rank.job) or str(os.getppid() if parent is None else parent)
+
+
+def monitor_address(rank: Rank) -> str:
+    """Return the name of the socket that the monitor of all ranks of this host, and of the job of *rank*, has bound."""
+    return f"\0gdbmem-{os.geteuid()}-{job_name(rank)}.monitor"
+
+
+def folder_of_host(run: Optional[str], rank: Rank, program: str) -> str:
+    """Return the folder of the run of all ranks of this host: *run*, expanded, or its default name.
+
+    Raises UsageError as expanded() does.
+    """
+    name = program.rpartition("/")[2]
+    return (
+        expanded(run, rank, os.getpid()) if run else f"gdbmem.{name}.{job_name(rank)}.{os.uname().nodename}"
+    )
 
 
 def without_rank(environment: Mapping[str, str]) -> dict[str, str]:

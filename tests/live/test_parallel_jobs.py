@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.linux.monitoring.children import listen
 from tests.live.user import GDBMEM
 
 RANK = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "PMIX_NAMESPACE": "1807"}
@@ -168,6 +169,9 @@ def test_one_monitor_records_all_ranks_of_a_host_and_another_takes_over_when_it_
         subprocess.run([GDBMEM, "ranks", job, "--json"], cwd=scratch, capture_output=True, check=True).stdout
     )
     assert [one["rank"] for one in found["ranks"]] == [0, 1, 2, 3] and not found["missing"]
+    # Told by the kernel's events, which not every user may read.
+    statuses = [one["status"] for one in found["ranks"]]
+    assert statuses == ([0, 1, 2, 3] if listen() is not None else [None] * 4)
     grown = [one["after_bytes"] - one["before_bytes"] for one in found["ranks"]]
     for rank, size in enumerate(grown):  # what came before the first sample, or after the last, is not in it
         assert 12 * (rank + 1) << 20 <= size <= (24 * (rank + 1) + 12) << 20, grown

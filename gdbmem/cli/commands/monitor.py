@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import NoReturn, Optional
 from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.errors import UsageError, failing
 from gdbmem.gates.reports import Gate, ci_files, ci_reports
-from gdbmem.runs.ranks import expanded, is_chosen, job_name, own_rank
+from gdbmem.runs.ranks import folder_of_host, is_chosen, own_rank
 from gdbmem.runs.run import current_folder
 from gdbmem.terminal.console import picture_kind
 from gdbmem.text import printable
@@ -60,16 +59,14 @@ def _leave_to_one_monitor(args: argparse.Namespace, program: list[str]) -> NoRet
     if args.run and "%r" in args.run.replace("%%", ""):
         raise UsageError("--one-per-node records all ranks of a host in one run", hint="--run runs/%j.%h")
     find_program(program[0])
-    job = job_name(rank)
-    name = f"gdbmem.{Path(program[0]).name}.{job}.{os.uname().nodename}"
-    folder = (current_folder() / (expanded(args.run, rank, os.getpid()) if args.run else name)).absolute()
+    folder = (current_folder() / folder_of_host(args.run, rank, program[0])).absolute()
     words = ["--interval", f"{args.interval}s", "--pss-budget", str(args.pss_budget)]
     words += ["--no-children"] if args.no_children else []
     if args.prometheus:
         words += ["--prometheus", ":".join(map(str, args.prometheus))]
         words += ["--tree-only"] if args.tree_only else []
     try:
-        if start_node_monitor(job, folder, words):
+        if start_node_monitor(rank, folder, words):
             print(
                 f"gdbmem: the ranks of this host are recorded in {printable(str(folder))}: gdbmem ranks",
                 file=sys.stderr,

@@ -306,7 +306,7 @@ class StoppedTime:
         self._since = t
 
 
-# The kernel's process events (netlink, cn_proc): every fork and thread start, also of short-lived ones.
+# The kernel's process events (netlink, cn_proc): every fork and thread start, also of short-lived ones, or every exit.
 #
 # Root may always listen, other users since Linux 6.6. Source: include/uapi/linux/{netlink,connector,cn_proc}.h.
 
@@ -315,14 +315,15 @@ _NETLINK_CONNECTOR = 11
 _CN_IDX_PROC = 1
 _NLMSG_DONE = 3
 _LISTEN = 1
-_FORK = 1
+_FORK, _EXIT = 1, 0x80000000
 _SO_ATTACH_FILTER = 26
 _SO_RCVBUFFORCE = 33
 _HEADER = struct.Struct("=IHHII")  # nlmsghdr
 _CN_MSG = struct.Struct("=IIIIHH")
 _EVENT_AT = _HEADER.size + _CN_MSG.size
-# proc_event: what, cpu, timestamp_ns; then of a fork: parent pid, parent tgid, child pid, child tgid.
-_FORKED = struct.Struct("=IIQIIII")
+# proc_event: what, cpu, timestamp_ns; then of a fork: parent pid, parent tgid, child pid, child tgid; of an exit: pid,
+# tgid, status as of wait(), the signal that the parent gets.
+_EVENT = struct.Struct("=IIQIIII")
 
 
 class Started(NamedTuple):
@@ -335,6 +336,8 @@ class Started(NamedTuple):
 
 class ProcessEvents:
     """Listens to forks and thread starts on the whole machine."""
+
+    _kind = _FORK
 
     def __init__(self) -> None:
         """Start listening; raises OSError if that isn't allowed."""
@@ -353,7 +356,7 @@ class ProcessEvents:
                     break
                 except PermissionError:
                     continue
-            self._only_forks()
+            self._only_one_kind()
             self._socket.bind((0, _CN_IDX_PROC))
             self._ask(_LISTEN)
         except OSError:
@@ -372,10 +375,10 @@ class ProcessEvents:
         """Return the tasks started since the last call; sets *lost* if the kernel dropped some."""
         self.lost = False
         # Polling first costs a tenth of an exception, and mostly there is nothing.
-        return self._receive() if self.waiting() else ()
+        return (Started(*event[1:]) for event in self._receive()) if self.waiting() else ()
 
-    def _receive(self) -> Iterator[Started]:
-        receive, unpack = self._socket.recv, _FORKED.unpack_from
+    def _receive(self) -> Iterator[tuple[int, int, int, int]]:
+        receive, unpack = self._socket.recv, _EVENT.unpack_from
         while True:
             try:
                 data = receive(4096)
@@ -386,24 +389,24 @@ class ProcessEvents:
                     raise
                 self.lost = True
                 continue
-            if len(data) >= _EVENT_AT + _FORKED.size:
-                what, _, _, _, parent_group, pid, group = unpack(data, _EVENT_AT)
-                if what == _FORK:
-                    yield Started(parent_group, pid, group)
+            if len(data) >= _EVENT_AT + _EVENT.size:
+                what, _, _, *event = unpack(data, _EVENT_AT)
+                if what == self._kind:
+                    yield tuple(event)
 
     def _ask(self, operation: int) -> None:
         message = _CN_MSG.pack(_CN_IDX_PROC, 1, 0, 0, 4, 0) + struct.pack("=I", operation)
         header = _HEADER.pack(_HEADER.size + len(message), _NLMSG_DONE, 0, 0, os.getpid())
         self._socket.send(header + message)
 
-    def _only_forks(self) -> None:
-        # A classic BPF program of four instructions: exits and execs never wake this process up.
-        fork = socket.htonl(_FORK)
+    def _only_one_kind(self) -> None:
+        # A classic BPF program of four instructions: other events never wake this process up.
+        kind = socket.htonl(self._kind)
         program = b"".join(
             struct.pack("=HBBI", *instruction)
             for instruction in (
                 (0x20, 0, 0, _EVENT_AT),  # A = word at _EVENT_AT (big-endian load)
-                (0x15, 0, 1, fork),  # if A == fork, go on, else skip one
+                (0x15, 0, 1, kind),  # if A == kind, go on, else skip one
                 (0x06, 0, 0, 0xFFFFFFFF),  # keep
                 (0x06, 0, 0, 0),  # drop
             )
@@ -411,6 +414,18 @@ class ProcessEvents:
         buffer = array("B", program)  # its address without ctypes, which is slow to import
         pointer = struct.pack("@HP", len(program) // 8, buffer.buffer_info()[0])
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, pointer)
+
+
+class ExitEvents(ProcessEvents):
+    """Listens to exits on the whole machine, for how processes end that are not our children."""
+
+    _kind = _EXIT
+
+    def take(self) -> dict[int, int]:
+        """Return the processes that have ended since the last call, by pid, with their status as in a shell."""
+        # That of the last thread: of a whole process that exits all threads have the same.
+        codes = {group: code for _, group, code, _ in self._receive()}
+        return {pid: 128 + (code & 0x7F) if code & 0x7F else code >> 8 for pid, code in codes.items()}
 
 
 def listen() -> Optional[ProcessEvents]:

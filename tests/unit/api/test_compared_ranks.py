@@ -291,7 +291,9 @@ def test_the_ranks_in_the_run_of_one_monitor_of_a_host_are_compared_as_if_each_h
     tmp_path: Path,
 ) -> None:
     run = Run.create("ranks", parent=tmp_path, pid=1, folder=tmp_path / "node")
-    ranks = [{"pid": 100 + n, "start_ticks": 7, **as_json(rank_of(n, 6))} for n in range(6)]
+    ranks = [
+        {"pid": 100 + n, "start_ticks": 7, **as_json(rank_of(n, 6)), "status": n or None} for n in range(6)
+    ]
     run.update(node_ranks=ranks)
     writer = SeriesWriter(run.folder, SeriesFacts("ranks of 1807", 1.0, 1.0, "", 0.0))
     lines = [SeriesLine(n + 1, 100 + n, 7, "solver", "", TREE, 0.0, 60.0) for n in range(5)]
@@ -307,7 +309,7 @@ def test_the_ranks_in_the_run_of_one_monitor_of_a_host_are_compared_as_if_each_h
     assert changes == [0, 0, 0, 59 * MIB, 0, None]  # of the last nothing was seen
     assert [one.after_bytes for one in found.ranks][4] == 25 * MIB
     assert [odd.rank for odd in found.odd] == [3] and not found.missing
-    assert {one.status for one in found.ranks} == {None}
+    assert [one.status for one in found.ranks] == [None, 1, 2, 3, 4, 5], "unknown is not 0"
     run.update(node_ranks=[{**ranks[0], "pid": "x"}])
     with pytest.raises(InputError, match=r"rank in .* is damaged"):
         read_ranks([tmp_path])

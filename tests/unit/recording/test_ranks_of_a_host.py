@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Optional
 
 import pytest
 
+from gdbmem.cli import rank_start
 from gdbmem.cli.main import main
 from gdbmem.linux.process import process
 from gdbmem.linux.process.process import parse_stat
@@ -57,6 +62,62 @@ def test_a_job_without_a_name_is_known_by_the_launchers_own_process(monkeypatch:
         21: (6, {"PMI_RANK": "0", "PMI_SIZE": "2"}, []),
     }
     assert RanksHere("5").find() == {20}
+
+
+class _Executed(Exception):  # noqa: N818  (in place of exec())
+    pass
+
+
+@pytest.mark.parametrize(
+    ("words", "run"),
+    [
+        (["--one-per-node"], "gdbmem.solver.1807"),
+        (["-q", "--one-per-node", "--run", "%j", "--interval=1s"], "1807"),
+        (["--one-per-node", "--run=%r"], None),  # for the message
+        (["--one-per-node", "--on-ranks", "0"], None),
+        (["--one-per-node", "--run"], None),
+    ],
+)
+@pytest.mark.parametrize("is_there", [True, False])
+def test_a_rank_whose_host_has_its_monitor_executes_its_program_with_no_more_than_that(
+    words: list[str],
+    run: Optional[str],
+    is_there: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for name, value in {**MPI, "OMPI_COMM_WORLD_RANK": "0", "PMIX_NAMESPACE": "1807"}.items():
+        monkeypatch.setenv(name, value)
+    executed: list[tuple[str, list[str], str]] = []
+
+    def execute(program: str, arguments: list[str], environment: dict[str, str]) -> None:
+        executed.append((program, arguments, environment["GDBMEM_RUN"]))
+        raise _Executed
+
+    monkeypatch.setattr(os, "execvpe", execute)
+    monkeypatch.setattr(rank_start, "_has_monitor", lambda address: is_there and "-1807." in address)
+    with contextlib.suppress(_Executed):
+        rank_start.execute_where_recorded(["monitor", *words, "--", "./solver", "--", "x"])
+    if run is None or not is_there:
+        assert not executed
+        return
+    ((program, arguments, folder),) = executed
+    assert (program, arguments) == ("./solver", ["./solver", "--", "x"])
+    assert folder.startswith(f"{Path.cwd()}/{run}")
+
+
+def test_how_a_rank_has_ended_is_kept_beside_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, ranks = Host(monkeypatch), RanksHere("1807")
+    host.found = {11 + n: (1, {**MPI, "OMPI_COMM_WORLD_RANK": str(n)}, []) for n in range(2)}
+    ranks.find()
+    assert [one["status"] for one in ranks.take_changed()] == [None, None]
+
+    class Exits:
+        def take(self) -> dict[int, int]:
+            return {12: 3, 4711: 1}
+
+    monkeypatch.setattr(ranks, "_exits", Exits())
+    assert [one["status"] for one in ranks.take_changed()] == [None, 3]
+    assert ranks.take_changed() == []
 
 
 def test_the_monitor_itself_is_no_rank() -> None:
