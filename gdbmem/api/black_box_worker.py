@@ -75,6 +75,7 @@ _SHORTEST_SECONDS, _FIND_SECONDS = 0.02, 1.0
 _FIND_BUDGET = 0.002  # of a CPU, for finding processes
 _MOST_SECONDS = 120  # for one record
 _LAST_SECONDS = 20.0  # for a record in progress at the end
+_ENDING_SECONDS = 10.0  # that is waited for the end of a process that has lost its memory
 _KILL_SECONDS = 1.0  # from the kernel's decision to kill to the end of the process, at most
 
 
@@ -186,7 +187,7 @@ class BlackBoxWorker:
 
     def _await_ends(self) -> None:
         """Wait for the ends of processes that have lost their memory: the monitor takes them for ended before."""
-        until = time.monotonic() + _KILL_SECONDS
+        until = time.monotonic() + _ENDING_SECONDS
         while time.monotonic() < until and any(has_ended(pid) or is_ending(pid) for pid in self._processes):
             for descriptor, _ in self._poll.poll(1000 * _SHORTEST_SECONDS):
                 self._note_end(descriptor)

@@ -488,7 +488,8 @@ black box:
   --black-box         record ledger, stacks and smaps of the process that the kernel would kill as its cgroup fills up
                       (at 50, 75, 90, 95, 98 % of the limit), and --grow; each record stops it for a moment
   --hold              with --black-box: keep the kernel from killing at the limit for up to 10 s, until a record is
-                      complete, by changing the cgroup (memory.oom_control, in version 2 memory.high)
+                      complete, by changing the cgroup (memory.oom_control, in version 2 memory.high
+                      and cgroup.freeze)
   --core              with --hold: also write a core of the process meanwhile, if that takes less than the 10 s
 
 result:

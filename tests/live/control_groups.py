@@ -52,7 +52,8 @@ class ControlGroup:
         """Return whether something keeps the kernel from killing in it."""
         if self.is_first:
             return "oom_kill_disable 1" in (self.folder / "memory.oom_control").read_text()
-        return (self.folder / "memory.high").read_text() != "max\n"
+        frozen = (self.folder / "cgroup.freeze").read_text()
+        return (self.folder / "memory.high").read_text() != "max\n" or frozen != "0\n"
 
     def is_full(self) -> bool:
         """Return whether its processes wait for memory, or, in version 2, are slowed down."""

@@ -22,6 +22,7 @@ from typing import Callable
 import pytest
 
 from gdbmem import api
+from gdbmem.linux.monitoring.limits import MOST_SECONDS
 from gdbmem.linux.process.process import has_ended
 from gdbmem.series.store import Recording
 from tests.conftest import Program
@@ -144,7 +145,7 @@ def test_a_black_box_that_holds_has_the_whole_ledger_of_a_process_killed_at_any_
     (end,) = box["ends"]
     assert end["pid"] == target.pid and end["is_killed"]
     assert record["ledger_t"] < end["kill_t"] < end["t"], "the kernel's own event, after the hold"
-    assert 0 < box["held_seconds"] <= 10
+    assert 0 < box["held_seconds"] <= MOST_SECONDS + 0.5
     folder = scratch / "run" / record["folder"]
     ledger = json.loads((folder / "explain.json").read_text())
     live = next(entry for entry in ledger["entries"] if entry["category"] == "heap.live")
@@ -164,7 +165,8 @@ def test_a_core_of_a_held_process_has_its_blocks_and_what_gdb_reads_in_it(
     box = json.loads((scratch / "json").read_text())["black_box"]
     record = box["records"][-1]
     core = scratch / "run" / record["folder"] / "core"
-    assert "core" in record["parts"] and 0 < box["held_seconds"] <= 10 and box["notes"] == []
+    assert "core" in record["parts"] and box["notes"] == []
+    assert 0 < box["held_seconds"] <= MOST_SECONDS + 0.5
     assert not cgroup.is_held(), "as it was before"
     # By gdb: how many blocks the program has kept.
     script = (
@@ -190,15 +192,15 @@ def test_a_core_of_a_held_process_has_its_blocks_and_what_gdb_reads_in_it(
         next(entry["allocated_bytes"] for entry in each["entries"] if entry["category"] == "heap.live")
         for each in (ledger, again)
     ]
-    # Version 2 only slows the process down: it goes on between the ledger and the core.
-    assert sizes[0] == sizes[1] if cgroup.is_first else sizes[0] <= sizes[1]
+    assert sizes[0] == sizes[1], "it stands still between the ledger and the core"
     assert 3000 * count <= sizes[1] <= 3008 * (count + 4) + 8192
 
 
 def test_a_black_box_that_holds_nothing_tells_of_the_kill_and_how_much_time_there_was(
     program: Program, scratch: Path, cgroup: ControlGroup
 ) -> None:
-    with watched(cgroup, program, scratch, [], rate=10e6) as (target, monitor):
+    # That of version 2 is in an emulated machine, which needs seconds for a ledger.
+    with watched(cgroup, program, scratch, [], rate=10e6 if cgroup.is_first else 1e6) as (target, monitor):
         assert target.wait(PATIENCE) == -signal.SIGKILL
         assert monitor.wait(PATIENCE) == 0
     document = json.loads((scratch / "json").read_text())
@@ -341,6 +343,7 @@ def is_foretold(cgroup: ControlGroup, random: Random) -> bool:
         await_that(lambda: any(map(has_ended, before)))
         ended = [pid for pid in before if has_ended(pid)]
         for pid in before:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
     await_that(lambda: not cgroup.pids())
     return ended == [foretold]

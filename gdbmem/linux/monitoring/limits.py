@@ -15,7 +15,7 @@ from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.files import close_all_but
-from gdbmem.linux.monitoring.cgroup import cgroup_of, cgroup_usage, machine_sizes, read_cgroup
+from gdbmem.linux.monitoring.cgroup import cgroup_of, machine_sizes, read_cgroup
 from gdbmem.linux.process.process import thread_ids
 from gdbmem.text import printable
 
@@ -170,12 +170,15 @@ def _standing(pid: int, tid: int) -> Optional[tuple[int, int]]:
 #
 # In version 1 the group's OOM killer is switched off (memory.oom_control): who needs memory then waits in the
 # kernel, for as long as it is off, also if the process that switched it off has been killed. In version 2
-# memory.high, a little below the limit, slows down those who allocate.
+# memory.high, a little below the limit, slows down those who allocate; then the group is frozen (cgroup.freeze), as
+# what is slowed down still gets to the limit, sooner the smaller that is.
 
 
 MOST_SECONDS = 9.5  # that a process is held at the limit
 _EVERY_SECONDS = 0.1  # the guard looks
-_MARGIN = 16  # of the limit, to memory.high
+_MARGIN = (
+    10  # of the limit, to memory.high: the kernel delays for some seconds what would fill a tenth of 64 MiB
+)
 
 
 class LimitHold:
@@ -195,6 +198,7 @@ class LimitHold:
             self._high = 0 if is_first else int((folder / "memory.max").read_text())
             self._high -= self._high // _MARGIN
             self._value = "1" if is_first else str(self._high)
+            self._is_frozen = False
             if is_first and self._before != "0":
                 raise _refused(folder, "its OOM killer is switched off already")
             self._guard, self._wire = self._start_guard()
@@ -210,16 +214,27 @@ class LimitHold:
         """Return whether a process waits for memory, or is slowed down."""
         if self._ended is not None:
             return False
+        if self._is_frozen:
+            return True
         if self._high:
-            return (cgroup_usage(self._folder) or 0) >= self._high
+            memory = read_cgroup(
+                self._folder
+            )  # pages of files that the kernel drops instead are no lack of memory
+            return (memory.usage_bytes or 0) - (memory.cache_bytes or 0) >= self._high
         try:
             return "under_oom 1" in self._file.read_text()
         except OSError:
             return False
 
     def note_limit(self) -> None:
-        """Take note that the limit was reached now."""
+        """Take note that the limit was reached now; in version 2 keep the processes from going on."""
         self.since = time.monotonic()
+        freezer = self._folder / "cgroup.freeze"
+        with contextlib.suppress(OSError):  # before Linux 5.2, or the group is gone
+            if self._high and freezer.read_text() == "0\n":
+                os.write(self._wire, b"f")  # before it is so: the guard may be alone from any moment on
+                freezer.write_text("1")
+                self._is_frozen = True
 
     @property
     def seconds(self) -> float:
@@ -256,7 +271,11 @@ class LimitHold:
 
     def _keep_watch(self, wire: int) -> None:
         until: Optional[float] = None
-        while not select.select([wire], [], [], _EVERY_SECONDS)[0]:
+        while True:
+            if select.select([wire], [], [], _EVERY_SECONDS)[0]:
+                if not os.read(wire, 1):
+                    break
+                self._is_frozen = True
             if not self.is_at_limit():
                 until = None
             elif until is None:
@@ -267,6 +286,9 @@ class LimitHold:
 
     def _restore(self) -> None:
         with contextlib.suppress(OSError):  # the group may be gone
+            if self._is_frozen:
+                (self._folder / "cgroup.freeze").write_text("0")
+        with contextlib.suppress(OSError):
             now = self._file.read_text().split()
             if self._value in (now[:1] if self._high else now[1:2]):  # nobody else has changed it
                 self._file.write_text(self._before)
