@@ -15,6 +15,7 @@ import itertools
 import json
 import re
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Callable
@@ -45,6 +46,7 @@ _REQUESTS = {
 }
 _WITHOUT = ("--json", "-o", "--force")  # a document is always returned, and never a file written
 _MOST_STEPS = 100  # in an event
+_STOP_SECONDS = 3
 _Send = Callable[[JsonObject], None]
 _progress_numbers = itertools.count(1)
 _MI_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*\Z")
@@ -123,10 +125,36 @@ def _register_dap() -> _Send:
         server.capability("supportsGdbmem")(_Stops)
         for request, name in _REQUESTS.items():
             server.request(f"gdbmem/{request}")(_dap_request(server, request, name))
-    except (AttributeError, AssertionError) as error:
+        for name in ("terminate", "disconnect"):
+            _let_end_while_running(server, name)
+    except (AttributeError, AssertionError, KeyError) as error:
         warn(f"gdb's debug adapter takes no requests of gdbmem's ({error}); its console has the commands")
         return _nobody
     return lambda body: server.send_event("gdbmem/stopped", body)
+
+
+def _let_end_while_running(server: Any, name: str) -> None:
+    """Have the request *name* stop the program first if valgrind, or another server, runs it: gdb refuses otherwise."""
+    ordinary = server._commands[name]
+
+    def end(**given: Any) -> Any:
+        stopped = threading.Event()
+        if server.send_gdb_with_response(lambda: _interrupt_remote(stopped)):
+            stopped.wait(_STOP_SECONDS)
+        return ordinary(**given)
+
+    server._commands[name] = end
+
+
+def _interrupt_remote(stopped: threading.Event) -> bool:
+    """Interrupt the program if it runs on a remote target, and set *stopped* when it stops; return whether it runs."""
+    connection, thread = gdb.selected_inferior().connection, gdb.selected_thread()
+    is_remote = connection is not None and "remote" in connection.type
+    if not (is_remote and thread is not None and thread.is_running()):
+        return False
+    gdb.events.stop.connect(lambda _: stopped.set())
+    gdb.execute("interrupt")
+    return True
 
 
 @contextlib.contextmanager

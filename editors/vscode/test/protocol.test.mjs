@@ -178,12 +178,31 @@ test('a program that runs can be paused, and left while it runs', { skip }, asyn
     await session.client.continueRequest({ threadId: 1 });
     // gdb answers before it continues, and can hang if it shall kill meanwhile, with or without gdbmem.
     await new Promise((done) => setTimeout(done, 700));
-    // A gdb that refuses, as while valgrind runs, gets SIGTERM from the editor, and ends at the latest when the editor does.
-    await session.client.disconnectRequest({ terminateDebuggee: true }).catch(() => session.child.kill('SIGTERM'));
-    session.child.stdin.end();
-    await session.ended;
+    assert.equal(await end(session), 0);
     assert.deepEqual(await gone(program), []);
     rmSync(join(folder, 'deaf'));
+  }
+});
+
+test('Stop ends a program that runs under massif, and gdb, and keeps the snapshots', { skip }, async () => {
+  for (const request of ['terminate', 'disconnect']) {
+    const session = await start({ request: 'launch', program, args: ['deaf', request], engine: 'massif' }, { breakpoints: ['main'] });
+    const { client } = session;
+    await session.stopped(() => client.continueRequest({ threadId: 1 }));
+    await client.customRequest('gdbmem/snapshot', {});
+    const [run] = readdirSync(folder).filter((name) => name.startsWith('gdbmem.'));
+    const snapshots = () => readdirSync(join(folder, run, 'snapshots'));
+    const kept = snapshots();
+    await client.continueRequest({ threadId: 1 });
+    await until(() => existsSync(join(folder, 'deaf')));
+    const terminated = client.waitForEvent('terminated');
+    if (request === 'terminate') await client.customRequest('terminate', {});
+    assert.equal(await end(session), 0);
+    await terminated;
+    assert.deepEqual(await gone(program), []);
+    assert.deepEqual([kept.length, snapshots()], [1, kept]);
+    rmSync(join(folder, 'deaf'));
+    rmSync(join(folder, run), { recursive: true });
   }
 });
 
