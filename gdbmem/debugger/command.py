@@ -85,11 +85,21 @@ def register(descriptions: Sequence[GdbCommand]) -> None:
             RegisteredCommand(description, name)
 
 
+def encodable(text: str) -> str:
+    """Return *text* in gdb's own character set: at a help text or an error beyond it, gdb itself fails.
+
+    It is ASCII where no locale is set, as in a container; Python's is UTF-8 there.
+    """
+    if text.isascii() or '; currently UTF-8"' in gdb.execute("show host-charset", to_string=True):
+        return text
+    return text.replace("…", "...").encode("ascii", "backslashreplace").decode()
+
+
 class RegisteredCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has no types
     """A described command, registered with gdb."""
 
     def __init__(self, description: GdbCommand, name: str) -> None:
-        self.__doc__ = description.help_for(name)
+        self.__doc__ = encodable(description.help_for(name))
         self._description = description
         self._name = name
         category = getattr(gdb, f"COMMAND_{description.category.upper()}")
@@ -131,9 +141,9 @@ def gdb_errors(name: str) -> Iterator[None]:
     except gdb.GdbError:
         raise
     except GdbmemError as error:
-        raise gdb.GdbError(printable(error.sentence)) from None
+        raise gdb.GdbError(encodable(printable(error.sentence))) from None
     except gdb.error as error:
-        raise gdb.GdbError(printable(str(error))) from None
+        raise gdb.GdbError(encodable(printable(str(error)))) from None
     except KeyboardInterrupt:
         raise gdb.GdbError(f"{name}: interrupted") from None
     except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
@@ -142,7 +152,7 @@ def gdb_errors(name: str) -> Iterator[None]:
                 f"{name} needs the Python package {error.name.split('.')[0]}, which gdb's own Python "
                 "doesn't have; type 'gdbmem install' in a shell and load gdbmem in a new gdb"
             ) from None
-        raise gdb.GdbError(printable(internal_error(error))) from None
+        raise gdb.GdbError(encodable(printable(internal_error(error)))) from None
 
 
 def say(text: str) -> None:
