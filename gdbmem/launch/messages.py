@@ -35,7 +35,13 @@ class AskFate(NamedTuple):
 
 
 class Ready(NamedTuple):
-    """gdb has loaded, and handles Ctrl-C from here on. Answered by Done."""
+    """gdb has loaded, and handles Ctrl-C from here on. Answered by Done.
+
+    *pid*: a recipe is played on that process, which runs *program*.
+    """
+
+    pid: Optional[int] = None
+    program: str = ""
 
 
 class Hear(NamedTuple):
@@ -247,10 +253,14 @@ class ConnectionLost(NamedTuple):
 
 
 class Finished(NamedTuple):
-    """The recipe was played to its end; *forks*: the children that gdb saw the program fork."""
+    """The recipe was played to its end.
+
+    *forks*: the children that gdb saw the program fork; *vforks*: the processes of those that shared its memory.
+    """
 
     fate: Fate
     forks: int = 0
+    vforks: tuple[int, ...] = ()
 
 
 class SnapTaken(NamedTuple):

@@ -72,6 +72,8 @@ class Outcome:
     meant: Optional[int] = 0  # the status that the program is meant to end with; None: any
     replaced: bool = False  # the program executed another one, which valgrind did not follow
     forks: int = 0  # children that ran the program's own code
+    vforks: list[int] = field(default_factory=list)  # processes of those that shared its memory meanwhile
+    own: int = 0  # processes that executed its own file
     fork_peak_bytes: Optional[int] = None  # the largest heap of one of them
 
     @property
@@ -85,6 +87,7 @@ class Outcome:
             self.failure,
             replaced=self.replaced,
             forks=self.forks,
+            own=self.own,
             fork_peak_bytes=self.fork_peak_bytes,
         )
 
@@ -138,7 +141,13 @@ def _note_end(recipe: Recipe, outcome: Outcome) -> None:
 
 
 def _note_forks(launch: Launch, outcome: Outcome) -> None:
-    """Count the children that the program forked under valgrind, each of which wrote a file when it ended."""
+    """Count the processes that ran the program's code; under valgrind each wrote a file when it ended."""
+    births = launch.supervisor.births
+    children = births.children(outcome.vforks) if births is not None else None
+    if children is not None and launch.job.is_native:
+        outcome.forks = children.forked
+    if children is not None and not getattr(launch.job.options, "trace_children", False):
+        outcome.own = children.own
     past = launch.supervisor.past
     files = [file for process in past for file in process.histories_of_children()]
     without = sum(process.children_without_history() for process in past)
@@ -324,6 +333,7 @@ class _Player:
     def _on_finished(self, message: messages.Finished, outcome: Outcome) -> None:
         outcome.status = message.fate.status
         outcome.forks += message.forks
+        outcome.vforks += message.vforks
         outcome.replaced = message.fate.replaced
         if message.fate.sentence:
             outcome.notices.append(Notice("program-ended", message.fate.sentence))

@@ -23,6 +23,7 @@ from gdbmem.launch.child import Child
 from gdbmem.launch.program import examine
 from gdbmem.launch.terminal import Ear, OwnTerminal
 from gdbmem.launch.vgdb import Sentinel
+from gdbmem.linux.process.births import Births
 from gdbmem.linux.process.terminal_modes import TerminalModes
 from gdbmem.text import printable
 
@@ -35,6 +36,7 @@ WRITE_SECONDS = 120.0  # for a tool to write its file
 ANSWER_SECONDS = 30.0  # valgrind is slower on a busy machine
 CALL_SECONDS = 5.0  # for the end of a call that gdb has injected
 FATE_SECONDS = 3.0  # for the end of a process whose connection to gdb has closed
+_BIRTHS_SECONDS = 0.2  # between readings of the processes born of the program
 # A gdb that is loading waits for this process's answers and reacts only to SIGKILL; it has captured nothing yet.
 _GDB_SIGNALS = ((signal.SIGHUP, 3.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0))
 _KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
@@ -78,6 +80,7 @@ class Supervisor:
         self._interrupts = 0  # that were gdb's, not ours
         self._ear = Ear()
         self.terminal: Optional[OwnTerminal] = None  # of the program, if it has its own
+        self.births: Optional[Births] = None  # of the program that a recipe is played on; None: unknown
 
     def __enter__(self) -> Supervisor:
         self._new_files = _watch_for_files(self._runtime)
@@ -108,6 +111,8 @@ class Supervisor:
                 signal.signal(number, handler)
             for closable in (self._new_files, *self._sockets(), self._wake_out):
                 closable.close()
+            if self.births is not None:
+                self.births.close()
 
     def _sockets(self) -> list[Union[socket.socket, messages.Wire]]:
         return [self._wake_in, self._listener, *self._wires]
@@ -134,6 +139,9 @@ class Supervisor:
         with selectors.DefaultSelector() as selector:
             for source in (self._new_files, *self._sockets(), *extra):
                 selector.register(source, selectors.EVENT_READ)
+            if self.births is not None:
+                seconds = _BIRTHS_SECONDS if seconds is None else min(seconds, _BIRTHS_SECONDS)
+                self.births.take()
             ready = [key.fileobj for key, _ in selector.select(seconds)]
         for descriptor, act in extra.items():
             if descriptor in ready:
@@ -197,6 +205,9 @@ class Supervisor:
         if isinstance(question, messages.Ready):
             self._gdb_loads = False
             self._keyboard_is_gdbs = self._foreground
+            if question.pid is not None:
+                with contextlib.suppress(OSError):
+                    self.births = Births(question.pid, Path(question.program))
         elif isinstance(question, messages.Hear):
             self._ear.move_to(question.pid)
         elif isinstance(question, messages.GiveKeyboard):

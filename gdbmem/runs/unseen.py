@@ -25,6 +25,11 @@ _STACK_BYTES = 8 << 20  # of a thread, by default
 _SEES_ALL = (
     "engine: none with do: [ledger] and metric: rss sees it, engine: faults by the lines that touched it"
 )
+_SEES_CHILDREN = "'gdbmem monitor --fail-on growing -- PROGRAM' judges all processes"
+_OUTSIDE_UNKNOWN = (
+    "what the process holds beside that could not be read: the kernel forbids it for a program that has changed its"
+    " user, or is not dumpable (prctl); run gdbmem as root"
+)
 _WORDS = {SNAP: "snapshot", LEDGER: "ledger", HEAP: "heap"}
 
 
@@ -37,6 +42,7 @@ class RunEnd(NamedTuple):
     failure: str = ""  # of gdbmem, gdb or valgrind
     replaced: bool = False  # the program executed another one, which the engine did not follow
     forks: int = 0  # children that ran the program's own code
+    own: int = 0  # processes that it started of its own file
     fork_peak_bytes: Optional[int] = None  # the largest heap of one of them; None: unknown
 
     def unseen(self, heap_bytes: Optional[int] = None) -> Iterator[Unseen]:
@@ -58,13 +64,17 @@ class RunEnd(NamedTuple):
         end = unseen_end(self.status, self.meant, what=self.what, remedy=remedy)
         if end is not None:
             yield end
+        if self.own:
+            started = f"started {plural(self.own, 'process', 'processes')} of its own file"
+            yield Unseen(
+                "children", f"the program {started}, whose memory is in no snapshot; {_SEES_CHILDREN}"
+            )
         if self.forks:
             text = f"the program forked {plural(self.forks, 'child', 'children')}, whose memory is in no snapshot"
             hidden = None
             if self.fork_peak_bytes is not None and heap_bytes is not None:
                 hidden = max(self.fork_peak_bytes - heap_bytes, 0) * self.forks
-            text += "; 'gdbmem monitor --fail-on growing -- PROGRAM' judges all processes"
-            yield Unseen("children", text, hidden)
+            yield Unseen("children", f"{text}; {_SEES_CHILDREN}", hidden)
 
 
 class PointFacts(NamedTuple):
@@ -135,7 +145,8 @@ def check_order(run: Run, kind: str, names: Sequence[str]) -> None:
     before, after = map(printable, names)
     if places[0] == places[1]:
         what, hits = _WORDS.get(kind, "scan"), _hits(run, names[1])
-        raise InputError(f"'{before}' and '{after}' are the same {what}{hits}", slug="recorded-once")
+        failed = "".join(f"; {one.message}" for one in _failures(run, kind, names))
+        raise InputError(f"'{before}' and '{after}' are the same {what}{hits}{failed}", slug="recorded-once")
     if places[0] > places[1]:
         text = f"'{before}' was recorded later than '{after}'"
         raise InputError(text, slug="recorded-later", hint="name the earlier one first")
@@ -179,6 +190,8 @@ def _outside(run: Run, before: Record, after: Record) -> Iterator[Unseen]:
     engine = printable(after.engine) if isinstance(after, SnapshotRecord) else ""
     if isinstance(after, SnapshotRecord):
         yield from _other_malloc(run, after)
+    if any(one.execution is not None and one.outside_bytes is None for one in (before, after)):
+        yield Unseen("outside-unknown", _OUTSIDE_UNKNOWN)
     grown = _grown(
         before.outside_bytes, after.outside_bytes, _LEAST_OUTSIDE.get(engine, _LEAST_OUTSIDE_NATIVE)
     )

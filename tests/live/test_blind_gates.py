@@ -25,7 +25,8 @@ NATIVE = ("gperftools", "jemalloc", "faults")
 WAYS = (
     "malloc", "mmap", "sbrk", "bss", "reserve", "shared", "memfd", "unmapped", "sysv", "detached", "code", "populate",
     "populate-write", "mlock", "mremap", "data-file", "read", "threads", "preload", "static", "fork", "left", "exec",
-    "exec-through", "once", "end-exit", "end-kill", "end-segv", "end-abort",
+    "exec-through", "self-spawn", "self-fork", "self-clone", "self-twice", "self-popen", "self-system",
+    "once", "end-exit", "end-kill", "end-segv", "end-abort",
 )  # fmt: skip
 ENDS = {"end-exit": "3", "end-kill": "SIGKILL", "end-segv": "SIGSEGV", "end-abort": "SIGABRT"}
 ALWAYS = {
@@ -36,7 +37,12 @@ ALWAYS = {
     ("fork", "jemalloc"),
     ("left", "massif"),
     ("exec-through", "faults"),
+    ("self-spawn", "massif"),
+    ("self-fork", "jemalloc"),
+    ("self-popen", "gperftools"),
+    ("self-twice", "faults"),
 }
+HELPERS = ("fork", "spawn", "clone", "twice", "popen", "system")
 SIZE, TIGHT, WIDE = 64 << 10, "256KiB", "100MiB"  # a round, of 20
 
 pytestmark = [pytest.mark.needs("gdb", "valgrind", "gcc"), pytest.mark.usefixtures("no_process_left")]
@@ -44,7 +50,7 @@ pytestmark = [pytest.mark.needs("gdb", "valgrind", "gcc"), pytest.mark.usefixtur
 
 def sees_nothing(way: str, engine: str) -> bool:
     """Whether nothing bounds what the engine misses, so that a wide limit can't be judged either."""
-    if way in ("exec", "exec-through", "once", "left", *ENDS):
+    if way in ("exec", "exec-through", "once", "left", *ENDS) or way.startswith("self-"):
         return True
     return (way == "static" and engine in ("massif", "memcheck")) or (way == "fork" and engine in NATIVE)
 
@@ -132,6 +138,20 @@ def test_a_program_that_does_not_grow_passes_the_tightest_gate(
     gates = Gates(tmp_path, program("grows_unseen"), engine, "none")
     assert gates.judged == ["met", "met"], gates.reasons
     assert gates.status == 0 and gates.diff("64KiB") == 0
+
+
+@pytest.mark.parametrize(
+    ("how", "engine"),
+    cover(
+        [(how, engine) for how in HELPERS for engine in ENGINES],
+        lambda *cell: cell in {("fork", "gperftools"), ("system", "massif"), ("clone", "faults")},
+    ),
+)
+def test_a_program_that_starts_other_programs_passes(
+    how: str, engine: str, program: Program, tmp_path: Path
+) -> None:
+    gates = Gates(tmp_path, program("grows_unseen"), engine, f"help-{how}")
+    assert gates.judged == ["met", "met"], gates.reasons
 
 
 @pytest.mark.thorough

@@ -3,7 +3,9 @@
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,6 +113,45 @@ static int grow(const char *way, size_t size, int round) {
     return 0;
 }
 
+static char **command;
+
+static int executed(void *unused) {
+    execve(command[0], command, environ);
+    return 127;
+}
+
+// A child runs `words` in the way `how`, and is waited for.
+static void run(const char *how, char **words) {
+    static char stack[65536] __attribute__((aligned(16)));
+    pid_t child = 0;
+    command = words;
+    if (!strcmp(how, "spawn"))
+        posix_spawn(&child, words[0], 0, 0, words, environ);
+    else if (!strcmp(how, "fork"))
+        child = fork();
+    else if (!strcmp(how, "clone"))
+        child = clone(executed, stack + sizeof stack, CLONE_VM | CLONE_VFORK | SIGCHLD, 0);
+    else if (!strcmp(how, "twice")) {
+        child = fork();
+        if (child == 0) {
+            posix_spawn(&child, words[0], 0, 0, words, environ);
+            waitpid(child, 0, 0);
+            execl("/bin/true", "true", (char *)0);
+        }
+    } else {
+        char line[5000];
+        snprintf(line, sizeof line, "'%s' %s %s", words[0], words[1], words[2]);
+        if (!strcmp(how, "popen"))
+            pclose(popen(line, "w"));
+        else if (system(line))
+            exit(4);
+        return;
+    }
+    if (child == 0)
+        _exit(executed(0));
+    waitpid(child, 0, 0);
+}
+
 int main(int count, char **words) {
     const char *way = count > 1 ? words[1] : "none";
     size_t size = count > 2 ? strtoul(words[2], 0, 10) : 0;
@@ -131,7 +172,11 @@ int main(int count, char **words) {
                     memset(malloc(size), 1, size);
                 pause();
             }
-        } else if (!strcmp(way, "exec") && round == 5)
+        } else if (!strncmp(way, "self-", 5) && round == 5)
+            run(way + 5, (char *[]){words[0], "malloc", words[2], 0});
+        else if (!strncmp(way, "help-", 5))
+            run(way + 5, (char *[]){"/bin/true", "malloc", words[2], 0});
+        else if (!strcmp(way, "exec") && round == 5)
             execl(words[0], words[0], "malloc", words[2], (char *)0);
         else if (!strcmp(way, "exec-through") && round == 5)
             execlp("env", "env", words[0], "malloc", words[2], (char *)0);

@@ -33,8 +33,8 @@ from gdbmem.runs.saved_results import CONTAINERS, HEAP, LEDGER
 _FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
 # gdb can't carry them out while it decides whether to stop.
 _NEED_A_STOP = ("gdb", "ledger", "containers", "heap")
-# gdb's message on a child that runs the program's code; one of vfork() executes another program.
-_FORKED = re.compile(r"Detaching after fork from child")
+# gdb's message on a child; one of vfork() executes another program.
+_BORN = re.compile(r"Detaching after (v?)fork from child process (\d+)")
 _ENDING_SECONDS = 2.0
 _ENTRY = re.compile(r"^9 +AT_ENTRY .*?(0x[0-9a-f]+)", re.MULTILINE)
 _SETTINGS = (
@@ -69,16 +69,16 @@ def _play() -> None:
         except gdb.error:
             continue  # an older gdb doesn't know it and doesn't need it
     connect_program()
-    session.ask(messages.Ready(), messages.Done)
+    session.ask(messages.Ready(real_pid(), gdb.current_progspace().filename or ""), messages.Done)
     session.judged = bool(recipe.expectations)
     points = [_PlayedPoint(index, point) for index, point in enumerate(recipe.points)]
     session.tell(messages.RecipeStarted())
     for point in points:
         gdb.events.new_objfile.connect(point.reenable)
-    forks = 0
+    births: list[tuple[str, str]] = []
     while program_runs():
         try:
-            forks += _continue()
+            births += _continue()
         except gdb.error:
             if program_runs():
                 raise
@@ -94,7 +94,8 @@ def _play() -> None:
                 _report_stop(points)
     for point in points:
         point.report()
-    session.tell(messages.Finished(session.fate(), forks))
+    vforks = tuple(int(pid) for shared, pid in births if shared)
+    session.tell(messages.Finished(session.fate(), len(births) - len(vforks), vforks))
 
 
 def _regain(points: list[_PlayedPoint]) -> bool:
@@ -153,10 +154,10 @@ def _with_snapshot(result: messages.ActionResult, record: SnapshotRecord, text: 
     )
 
 
-def _continue() -> int:
-    """Continue the program; return how many children it forked until it stopped."""
+def _continue() -> list[tuple[str, str]]:
+    """Continue the program; return its children born until it stopped: "v" if by vfork, and the process id."""
     try:
-        return len(_FORKED.findall(gdb.execute("continue", to_string=True)))
+        return _BORN.findall(gdb.execute("continue", to_string=True))
     except gdb.error:
         pid = real_pid()
         if pid is None or not program_runs():
@@ -171,7 +172,7 @@ def _continue() -> int:
         for point in gdb.breakpoints():
             point.enabled = False
         gdb.execute("continue", to_string=True)
-        return 0
+        return []
 
 
 class _EntryBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types

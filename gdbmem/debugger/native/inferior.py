@@ -24,7 +24,7 @@ from gdbmem.engines.engine import inside_hint
 from gdbmem.errors import TargetError
 from gdbmem.launch.guard import calling
 from gdbmem.linux.holding.seccomp import filter_count, may_end_for_a_call
-from gdbmem.linux.memory.maps import mappings_of
+from gdbmem.linux.memory.maps import read_maps
 from gdbmem.text import format_size
 
 _TEXT_START, _TEXT_END = 512, 1 << 14  # of the strings passed to calls; the instructions precede them
@@ -238,7 +238,7 @@ def _instruction(machine: CallMachine) -> int:
     with suppress(TargetError):
         spans.append((address_of("syscall"), 64))
     pid = real_pid()
-    mappings = mappings_of(pid) if pid else []
+    mappings = read_maps(pid) if pid else []
     spans += [(one.start, one.size_bytes) for one in mappings if one.name == "[vdso]"]
     for start, size in spans:
         at = bytes(gdb.selected_inferior().read_memory(start, size)).find(machine.system_call)

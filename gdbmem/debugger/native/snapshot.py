@@ -122,7 +122,9 @@ class PendingSnapshot:
         """Return the fields of the record on memory that the engine does not count."""
         if profile.faults is not None:
             beside = beside_resident_facts()
-            return {**beside, "outside_bytes": _unexplained(profile) + beside.get("outside_bytes", 0)}
+            if "outside_bytes" in beside:
+                beside["outside_bytes"] += _unexplained(profile)
+            return beside
         if table(self._native.engine).reads_memory:  # its snapshots have all resident memory
             return beside_resident_facts()
         return outside_facts(profile.snapshots[0].total_bytes, profile.unit, self._allocator_bytes)

@@ -93,6 +93,17 @@ def attributes(wishes: Wishes, config: int) -> bytes:
     return bytes(attr)
 
 
+def of_births() -> bytes:
+    """Return the perf_event_attr of an event that only reports births, ends, executions and mapped code."""
+    flags = _INHERIT | _EXCLUDE_KERNEL | _EXCLUDE_HV | _WATERMARK | _SAMPLE_ID_ALL | _USE_CLOCK
+    flags |= _MMAP | _MMAP2 | _COMM | _COMM_EXEC | _TASK
+    attr = bytearray(_ATTR_BYTES)
+    parts = _IDENTIFIER | _TID | _TIME
+    struct.pack_into("<IIQQQQQI", attr, 0, _SOFTWARE, _ATTR_BYTES, NOTHING, 1, parts, 0, flags, 0)
+    struct.pack_into("<QIi", attr, 80, 0, 0, _CLOCK_MONOTONIC)
+    return bytes(attr)
+
+
 def open_event(attr: bytes, pid: int, cpu: int) -> int:
     """Return a descriptor of the event *attr* of thread *pid* (0: this one) on *cpu* (-1: all). Raises OSError."""
     number = _SYSCALLS.get(os.uname().machine)
@@ -108,6 +119,20 @@ def open_event(attr: bytes, pid: int, cpu: int) -> int:
 @lru_cache(maxsize=1)
 def _libc() -> ctypes.CDLL:
     return ctypes.CDLL(None, use_errno=True)
+
+
+def online_processors() -> list[int]:
+    """Return the numbers of the processors in use."""
+    try:
+        with open("/sys/devices/system/cpu/online", encoding="ascii") as stream:  # noqa: PTH123
+            text = stream.read().strip()
+    except OSError:
+        return list(range(os.cpu_count() or 1))
+    found: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        found += range(int(first), int(last or first) + 1)
+    return found
 
 
 def enable(descriptor: int) -> None:

@@ -73,7 +73,7 @@ class FaultWatch:
         """
         self._pids = tuple(pids)
         self._adapts = period == 0
-        self._cpus = _online_cpus()
+        self._cpus = event.online_processors()
         machine = os.uname().machine
         self.wishes = Wishes(
             max(period, 1), period, _stacks_per_second(), STACK_BYTES, 0, REGISTERS.get(machine, 0),
@@ -403,19 +403,6 @@ def _mapped(owners: Mapping[int, tuple[int, int]]) -> tuple[dict[int, Ring], dic
     if refused.errno == errno.EPERM:
         raise LockedMemoryError(errno.EPERM, os.strerror(errno.EPERM))
     raise refused
-
-
-def _online_cpus() -> list[int]:
-    try:
-        with open("/sys/devices/system/cpu/online", encoding="ascii") as stream:  # noqa: PTH123
-            text = stream.read().strip()
-    except OSError:
-        return list(range(os.cpu_count() or 1))
-    found: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
 
 
 def _allow_files(more: int) -> None:

@@ -212,6 +212,29 @@ def test_growth_that_only_the_kernel_counts_is_held_against_the_limit(
         assert "engine: faults" in verdict.text
 
 
+def test_a_program_whose_memory_may_not_be_read_passes_no_gate(tmp_path: Path) -> None:
+    """A leak by mmap in a program that is not dumpable passed where an ordinary user ran it."""
+    outcome = grown_outside(tmp_path, 0, execution="1")
+    file = outcome.run.next_file("massif")
+    (outcome.run.folder / file).write_text(HEADER + snapshot())
+    outcome.run.append("m", file=file, engine="massif", execution="1")
+    for names, met in ((("m#1", "m#2"), True), (("m#1", "m#3"), None), (("m#3", "m#3"), None)):
+        expectation = Expectation(*names, Position(9, 5), at_most=100 << 20)
+        verdict = verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
+        assert verdict.met is met
+    assert main(["diff", f"{outcome.run.folder}:m#1", f"{outcome.run.folder}:m#3", "--fail-on", "1GiB"]) == 125
+
+
+def test_processes_of_the_programs_own_file_are_held_against_any_limit(tmp_path: Path) -> None:
+    outcome = grown_outside(tmp_path, 0, heap_bytes=1000)
+    outcome.own = 1
+    outcome.run.update(end=end_facts(outcome.end))
+    expectation = Expectation("m#1", "m", Position(9, 5), at_most=1 << 30)
+    verdict = verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
+    assert verdict.met is None
+    assert "started 1 process of its own file" in verdict.text and "gdbmem monitor" in verdict.text
+
+
 def test_children_that_ran_the_programs_code_are_held_against_the_limit(tmp_path: Path) -> None:
     for number, (peak, met) in enumerate(((None, None), (50 << 20, None), (1 << 10, True))):
         outcome = grown_outside(tmp_path / str(number), 0, heap_bytes=1000)
