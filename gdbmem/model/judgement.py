@@ -69,7 +69,7 @@ class Judgement(NamedTuple):
     def sentence(self) -> str:
         """The text, with the reasons why it could not be judged if there are any."""
         reasons = "; ".join(one.message for one in self.unseen) if self.judged == NOT_JUDGED else ""
-        if not reasons:
+        if reasons in self.text:  # none, or a text that was read from a document, which has them
             return self.text
         if self.measured is None and not self.outcome:
             return f"{self.text}: could not be judged, {reasons}"

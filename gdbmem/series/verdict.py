@@ -275,7 +275,7 @@ def judge(
 
 def _too_few(times: Sequence[float], metric: str) -> Verdict:
     what = "sample" if metric == "rss_bytes" else "reading"
-    words = f"only {plural(len(times), what)}{_OF_METRIC.get(metric, '')}" if times else "no samples"
+    words = f"only {plural(len(times), what)}{_OF_METRIC.get(metric, '')} to judge" if times else "no samples"
     span = times[-1] - times[0] if times else 0.0
     missing = span / max(len(times) - 1, 1) * (FEWEST_SAMPLES - len(times))
     if missing:

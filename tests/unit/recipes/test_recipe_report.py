@@ -11,9 +11,10 @@ import pytest
 
 from gdbmem.errors import Notice
 from gdbmem.gates.reports import Gate, Judged, junit
+from gdbmem.json_values import from_fields
 from gdbmem.model.diff import Expectation, ExpectationVerdict, Position
-from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET, Judgement, exit_status
-from gdbmem.recipes.verdicts import PointOutcome, recipe_object
+from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET, Judgement, Unseen, exit_status
+from gdbmem.recipes.verdicts import PointOutcome, recipe_object, verdict_object
 from gdbmem.recipes.verdicts import case_name as case_of
 from gdbmem.terminal.document import judgement_line
 
@@ -28,6 +29,17 @@ def verdict(
     outcome = {True: MET, False: NOT_MET, None: NOT_JUDGED}[met]
     judgement = Judgement("heap", text, 10, measured, measured, measured, outcome=outcome)
     return ExpectationVerdict(expectation, judgement)
+
+
+def test_bisect_and_ranks_that_read_a_verdict_from_a_run_give_its_reason_once() -> None:
+    never = Unseen("never-hit", "'step' was never hit")
+    said = ExpectationVerdict(
+        Expectation("a", "b", Position(9, 5), at_most=10),
+        Judgement("heap", "heap from a to b", unseen=(never,)),
+    )
+    saved = json.loads(json.dumps(verdict_object(said)))
+    assert from_fields(Judgement, saved).sentence == said.text
+    assert said.text.count("never hit") == 1
 
 
 def junit_xml(suite: str, verdicts: Sequence[ExpectationVerdict]) -> str:

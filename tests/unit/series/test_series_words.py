@@ -38,7 +38,17 @@ def test_few_readings_of_pss_are_not_called_few_samples_beside_many(tmp_path: Pa
     samples = [ProcessSample(pss_bytes=MIB if t in (0, 41) else None) for t in range(42)]
     summary = summarize(recorded(tmp_path, samples, workers=samples))
     assert summary.samples == 42
-    assert summary.verdict.evidence == "only 2 readings of the total (PSS); another 6 min 50 s may settle it"
+    said = "only 2 readings of the total (PSS) to judge; another 6 min 50 s may settle it"
+    assert summary.verdict.evidence == said
+
+
+def test_the_last_sample_of_a_program_that_has_ended_is_not_counted_in_one_line_and_left_out_in_the_next(
+    tmp_path: Path,
+) -> None:
+    samples = [*[ProcessSample(rss_bytes=MIB + t) for t in range(3)], ProcessSample()]
+    summary = summarize(recorded(tmp_path, samples))
+    assert summary.samples == 4
+    assert summary.verdict.evidence.startswith("only 3 samples to judge; ")
 
 
 def test_files_in_memory_that_fill_a_cgroup_are_told_and_when_its_limit_comes(tmp_path: Path) -> None:
