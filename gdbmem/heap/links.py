@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from gdbmem.arrays import import_numpy
 from gdbmem.heap.words import Edges
+from gdbmem.model.heap_blocks import LARGEST_NODE
 
 _NEAR = 4  # edges of a block among which the one that leads back is searched
 _LEAST = 16  # pairs of blocks that make a class of links
@@ -62,7 +63,9 @@ def classify(edges: Edges, sizes: Any) -> Classified:
                 kinds[TREE][edges.to[here][marked]] = True
     for pair in _pairs(mutual, parents):
         _chain(mutual, pair, back, kinds)
-    kinds[LIST] &= ~kinds[TREE]
+    is_node = sizes <= LARGEST_NODE
+    kinds[TREE] &= is_node
+    kinds[LIST] &= ~kinds[TREE] & is_node
     return Classified(back, kinds[TREE], kinds[LIST])
 
 

@@ -41,7 +41,7 @@ _ANSWERED = 3
 _LEAST_SHARE = 0.02  # of the live bytes, to be in the answer
 _LEAST_OTHER = 1 << 20
 _ABI = "[abi:cxx11]"
-_KERNEL = "; to the kernel, how much of that malloc_trim() would then return beyond what it returns now"
+_KERNEL = "; to the kernel, how much more malloc_trim() would then return than now"
 
 Names = Mapping[str, str]  # mangled → demangled, as `encoded` gives them
 
@@ -154,12 +154,14 @@ class HolderWords:
         least = _LEAST_SHARE * view.live_bytes
         rows = [one for one in view.holders[:_ANSWERED] if one.retained_bytes >= least]
         live = f"{plural(view.live_blocks, 'live block')}, {format_size(view.live_bytes)}"
-        if not rows:
+        parts = [f"{format_size(one.retained_bytes)} are retained by {self.holder(one)}" for one in rows[:1]]
+        parts += [f"{format_size(one.retained_bytes)} by {self.holder(one)}" for one in rows[1:]]
+        lost = view.leaks.least_bytes
+        if lost > max([least, *(one.retained_bytes for one in rows)]):
+            parts.insert(0, f"{format_size(lost)} are lost")
+        if not parts:
             return f"{live}: no holder retains 2 % of it." if view.live_blocks else "There is no live block."
-        first, *more = [
-            f"{format_size(one.retained_bytes)} are retained by {self.holder(one)}" for one in rows[:1]
-        ] + [f"{format_size(one.retained_bytes)} by {self.holder(one)}" for one in rows[1:]]
-        return f"{live}: {', '.join([first, *more])}."
+        return f"{live}: {', '.join(parts)}."
 
     def holder(self, one: Holder) -> str:
         if one.kind == SEVERAL:

@@ -104,6 +104,7 @@ class FreeLists(NamedTuple):
 # Live blocks of a heap by their content, as far as the blocks themselves show it.
 
 
+LARGEST_NODE = 1 << 16  # bytes; a larger block that nodes lead to is a pool, which holds many of them
 # The feature by which a block was recognised.
 CLASS, VECTOR, TREE, LIST, UNKNOWN = "class", "vector", "tree", "list", "unknown"
 

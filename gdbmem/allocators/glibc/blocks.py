@@ -18,7 +18,7 @@ from gdbmem.allocators.glibc.tallies import FREE, PAGE, STATES, Cached, HeapTall
 from gdbmem.allocators.glibc.trails import UNIT
 from gdbmem.arrays import has_numpy
 from gdbmem.linux.memory.maps import Ranges
-from gdbmem.model.heap_blocks import LIST, TREE, UNKNOWN, VECTOR
+from gdbmem.model.heap_blocks import LARGEST_NODE, LIST, TREE, UNKNOWN, VECTOR
 from gdbmem.model.memory import Memory, MemoryUnreadable, WindowedMemory
 
 if TYPE_CHECKING:
@@ -203,9 +203,9 @@ def _plain(
             key: Key = ("class", word)
         elif user in vectors:
             key = (VECTOR, 0)
-        elif end - start >= _TREE_CHUNK and is_tree_node(windows, user):
+        elif _TREE_CHUNK <= end - start <= LARGEST_NODE and is_tree_node(windows, user):
             key = (TREE, 0)
-        elif _is_list_node(windows, user):
+        elif end - start <= LARGEST_NODE and _is_list_node(windows, user):
             key = (LIST, 0)
         else:
             key = (UNKNOWN, 0)
@@ -263,10 +263,10 @@ def sort_columns(
         at = np.searchsorted(low, words[0], side="right") - 1
         kind[(at >= 0) & (words[0] < high[np.maximum(at, 0)])] = 1
     kind[(kind == 0) & np.isin(user, vectors)] = 2
-    rest = np.flatnonzero(kind == 0)
+    rest = np.flatnonzero((kind == 0) & (size < LARGEST_NODE))
     tree = rest[_tree_nodes(np, memory, user[rest], size[rest], words[:, rest])]
     kind[tree] = 3
-    rest = np.flatnonzero(kind == 0)
+    rest = rest[kind[rest] == 0]
     kind[rest[_list_nodes(np, memory, user[rest], words[:, rest])]] = 4
     for number, name in ((0, UNKNOWN), (2, VECTOR), (3, TREE), (4, LIST)):
         mine = kind == number

@@ -35,6 +35,7 @@ def graph_of(
     edges: Sequence[Sequence[tuple[int, int]]],
     words: Sequence[tuple[int, int]],
     places: Sequence[Place] = (VARIABLE, OTHER, STACK),
+    size: int = SIZE,
 ) -> Graph:
     """Return the graph of *edges*: of each block, (offset in words, block); *words*: (place, block)."""
     count = len(edges)
@@ -43,9 +44,9 @@ def graph_of(
     offsets = np.array([offset for row in edges for offset, _ in row], np.uint8)
     none = np.zeros(0, np.int32)
     read = Edges(first, to, offsets, np.zeros(len(to), bool), (none, none), (none, np.zeros(0, np.uint64)))
-    sizes = np.full(count, SIZE, np.int64)
+    sizes = np.full(count, size, np.int64)
     numbers, blocks = (np.array(column, np.int64) for column in zip(*words)) if words else (none, none)
-    unit = np.arange(count + 1, dtype=np.uint32) * (SIZE >> 4)
+    unit = np.arange(count + 1, dtype=np.uint32) * (size >> 4)
     return make_graph(read, classify(read, sizes), np.ones(count, bool), unit, places, (numbers, blocks))
 
 
@@ -70,6 +71,12 @@ def test_a_stale_word_to_a_leaf_takes_only_the_leaf_from_the_owner_of_a_tree() -
     graph = graph_of(tree(127), [(0, 0), (1, 126)])
     assert retained(graph) == {"variable": 126, "other": 0, "stack of thread 1": 0}
     assert graph.trees.all()
+
+
+def test_the_pools_of_a_map_are_not_called_tree_nodes_of_a_mebibyte() -> None:
+    graph = graph_of(tree(127), [(0, 0), (1, 126)], size=1 << 20)
+    assert not graph.trees.any()
+    assert not graph.lists.any()
 
 
 def test_a_word_on_a_stack_takes_nothing_from_a_variable_and_holds_what_only_it_leads_to() -> None:
