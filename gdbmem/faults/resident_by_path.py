@@ -232,10 +232,9 @@ def unnamed_interpreters(stacks: Iterable[tuple[FaultStack, Sequence[Frame]]]) -
     for one in _INTERPRETERS:
         unnamed = sum(size for size, frames in rows if _is_unnamed(one, frames))
         if whole and unnamed >= _LARGE_SHARE * whole:
-            text = f"{unnamed / whole:.0%} of the memory was requested by code that {one.name} runs, which has no names"
-            found.append(
-                Notice("faults-interpreter", f"{text}: the lines are the interpreter's own; {one.remedy}")
-            )
+            text = f"{unnamed / whole:.0%} of the memory was requested by code that {one.name} runs"
+            rest = f"its functions have no names here, only the interpreter's have; {one.remedy}"
+            found.append(Notice("faults-interpreter", f"{text}: {rest}"))
     return found
 
 

@@ -213,8 +213,10 @@ INSTALLED_RULES: Sequence[Rule] = (
         "Python's library and packages",
         file=r".*/(?:site|dist)-packages/|(?:/.*)?/lib(?:64)?/python3(?:\.\d+)?/|<frozen "
         # CPython's own sources, which most builds name from their root
-        r"|(?:.*/Python-3[\w.]*/(?:\./)?|\./)?(?:Objects/\w+|Python/\w+|Modules/(?:gcmodule|_\w+(?:/\w+)?)"
-        r"|Include/(?:\w+/)?\w+)\.[ch]",
+        r"|(?:.*/Python-3[\w.]*/(?:\./)?|\./)?(?:(?:Objects|Python|Include)/(?:\w+/)*[\w-]+"
+        r"|Modules/(?:clinic/)?(?:\w*module|main|config|faulthandler|getpath|_\w+(?:/\w+)*)"
+        r"|Parser/(?:action_helpers|pegen\w*|peg_api|string_parser)|Programs/_?python)(?:\.c)?\.[ch]"
+        r"|.*/Python-3[\w.]*/(?:Parser|Modules|Programs)/(?:\w+/)*\w+\.[ch]",
         object=r".*/bin/python3[.\d]*|.*/libpython3[.\w]*\.so[.\d]*|interpreter$",
     ),
     Rule("node_modules", file=r".*/node_modules/|node:"),
