@@ -236,6 +236,7 @@ _PICKLE = (
     " that make folded stacks of it: tracemalloc.Snapshot.load(FILE).traces as lines 'outer;…;inner BYTES'"
 )
 _RECORDED = "give the file that the tool recorded"
+_DOCUMENT = rb"\{\s*\"format_version\": [0-9]+,\s*\"kind\": \""
 _OTHERS = tuple(
     _Other(start, name, hint)
     for start, name, hint in (
@@ -243,6 +244,16 @@ _OTHERS = tuple(
         (rb"\xfd7zXZ", "compressed with xz", "unpack it with unxz first"),
         (rb"\x04\x22\x4d\x18", "compressed with lz4", "unpack it with unlz4 first"),
         (rb"PK\x03\x04", "a zip archive", "unpack it with unzip first"),
+        (
+            _DOCUMENT + rb"(?:profile|diff)\"",
+            "a JSON document for other programs",
+            "give the file or run that it was made from ('gdbmem grow --profile FILE' saves a recording)",
+        ),
+        (
+            _DOCUMENT,
+            "a JSON document of gdbmem without call paths",
+            "'gdbmem report FILE' shows most of these, and --since FILE of the command that wrote it compares",
+        ),
         (
             rb"--- heapz 1 ---\s",
             "a Java agent's heap samples",

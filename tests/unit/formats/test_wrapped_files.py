@@ -99,6 +99,8 @@ def test_two_reports_in_one_post_are_not_taken_for_one(tmp_path: Path) -> None:
 
 REFUSED = {
     "hprof": (b"JAVA PROFILE 1.0.2\0\0\0\0\x08", "heap dump of Java", "jcmd PID GC.class_histogram"),
+    "grow --json": (b'{\n "format_version": 1,\n "kind": "profile",', "for other programs", "grow --profile FILE"),
+    "explain --json": (b'{\n "format_version": 1,\n "kind": "ledger",', "without call paths", "--since FILE"),
     "jfr": (b"FLR\0\0\2\0\1", "Flight Recorder", "jcmd PID GC.class_histogram"),
     "heaptrack_print": (
         b'reading file "/tmp/h.zst" - please wait, this might take some time...\nDebuggee command was: ./shop 100\n',
