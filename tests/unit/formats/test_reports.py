@@ -21,6 +21,23 @@ def kib(pattern: str, name: str) -> int:
     return sum(int(size) << 10 for size in re.findall(pattern, (REPORTS / name).read_text(), re.M))
 
 
+def last(pattern: str, name: str) -> int:
+    """Return the last number that *pattern* finds in a capture."""
+    return int(re.findall(pattern, (REPORTS / name).read_text())[-1])
+
+
+def malloc_info(name: str) -> dict[str, int]:
+    held = last(r'<system type="current" size="(\d+)"', name) + last(
+        r'type="mmap" count="\d+" size="(\d+)"', name
+    )
+    free = sum(last(rf'<total type="{kind}" count="\d+" size="(\d+)"', name) for kind in ("fast", "rest"))
+    return {"held": held, "in-use": held - free, "free": free}
+
+
+def malloc_stats(name: str) -> dict[str, int]:
+    return {"held": last(r"system bytes += +(\d+)", name), "in-use": last(r"in use bytes += +(\d+)", name)}
+
+
 # The format of each capture, and what its tool says that it holds, by metric.
 TOTALS = {
     "kept.mtrace": ("mtrace", {"in-use": 103140}),  # as the program printed
@@ -47,6 +64,25 @@ TOTALS = {
     "alloc.jemalloc": ("jemalloc-stats", {"resident": 40361984, "in-use": 26948800}),
     "alloc.jemalloc.json": ("jemalloc-stats", {"resident": 40361984, "in-use": 26948800}),
     "alloc.mimalloc": ("mimalloc-stats", {"committed": 64 << 20, "reserved": 64 << 20}),
+    "map.mtrace": ("mtrace", {"in-use": 11805}),  # as mtrace adds them up
+    "threads-0.xml": ("malloc_info", malloc_info("threads-0.xml")),
+    "threads-3.xml": ("malloc_info", malloc_info("threads-3.xml")),
+    "threads-0.txt": ("malloc_stats", malloc_stats("threads-0.txt")),
+    "threads-3.txt": ("malloc_stats", malloc_stats("threads-3.txt")),
+    "java-serial.histogram": ("java-histogram", {"in-use": 1155632}),
+    "java-serial.nmt": ("java-native", {"committed": 437947163, "reserved": 7773825819}),
+    "java-z.nmt": ("java-native", {"committed": 487216614, "reserved": 313451455974}),
+    "bash.pmap-x": ("pmap", {"mapped": 5248 << 10, "resident": 4376 << 10}),
+    "bash.pmap-X": ("pmap", {"mapped": kib(r"^ +(\d+) .* KB", "bash.pmap-X"),
+                             "resident": kib(r"^ +\d+ +(\d+) .* KB", "bash.pmap-X")}),
+    "python.rollup": ("smaps", {"resident": kib(r"^Rss: +(\d+)", "python.rollup")}),
+    "perl-1.tcmalloc": ("tcmalloc-stats", {"held": last(r"= +(\d+) .* Actual", "perl-1.tcmalloc")}),
+    "perl-2.tcmalloc": ("tcmalloc-stats", {"held": 8781824, "in-use": 5358000}),
+    "perl.jemalloc": ("jemalloc-stats", {"resident": 8900608, "in-use": 5863768}),
+    "perl.jemalloc.json": ("jemalloc-stats", {"resident": 8900608, "in-use": 5863768}),
+    "gawk.jemalloc": ("jemalloc-stats", {"resident": 4427776, "in-use": 1893408}),
+    "perl.mimalloc": ("mimalloc-stats", {"committed": 32 << 20, "reserved": 32 << 20}),
+    "gawk.mimalloc": ("mimalloc-stats", {}),
     "summary.torch": ("torch-summary", {"reserved": 9000 << 20, "in-use": 6000 << 20}),
 }  # fmt: skip
 

@@ -23,7 +23,7 @@ from tests.unit.stack_files import CAPTURES, capture, flat, read, tree
 FILES = [
     "tc.0001.heap", "tc.0002.heap", "many.0001.heap.gz", "exact-first.jeheap", "exact-second.jeheap",
     "sampled-first.jeheap", "sampled-second.jeheap", "xtree.kcg", "xtleak.kcg", "dhat.json",
-    "dhat-1.json", "ht.zst", "lost.kcg", "lost.log",
+    "dhat-1.json", "ht.zst", "heaptrack.ls.zst", "lost.kcg", "lost.log",
     "go1.pb.gz", "go2.pb.gz", "go1.txt", "go2.txt", "tc.raw", "growth.heap", "samples.heap.gz",
 ]  # fmt: skip
 
@@ -136,6 +136,19 @@ def test_heaptrack_numbers_are_those_of_heaptrack_print() -> None:
     assert f"{tree(read(CAPTURES / 'ht.zst', 'peak')).bytes[0] / 1000:.2f}" == peak[1]
     allocated = tree(read(CAPTURES / "ht.zst", "allocated"))
     assert allocated.blocks is not None and allocated.blocks[0] == int(calls[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "leaked", "peak", "calls"),  # as heaptrack_print's last lines have them
+    [("heaptrack.ls.zst", "33.79", "138.76", 240), ("heaptrack.sort.zst", "12.19", "922.49", 222)],
+)
+def test_the_totals_of_stripped_programs_are_those_of_heaptrack_print(
+    name: str, leaked: str, peak: str, calls: int
+) -> None:
+    assert f"{tree(read(CAPTURES / name)).bytes[0] / 1000:.2f}" == leaked
+    assert f"{tree(read(CAPTURES / name, 'peak')).bytes[0] / 1000:.2f}" == peak
+    allocated = tree(read(CAPTURES / name, "allocated"))
+    assert allocated.blocks is not None and allocated.blocks[0] == calls
 
 
 def test_temporary_allocations_are_those_of_heaptrack_print_but_for_its_first_allocation() -> None:

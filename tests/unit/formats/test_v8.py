@@ -89,15 +89,18 @@ def test_a_snapshot_that_was_cut_or_changed_is_refused(
             read(file).tree(0)
 
 
-def test_sampled_allocations_have_the_sum_of_the_file_and_its_call_paths() -> None:
-    document = json.loads(gzip.decompress((REPORTS / "kept.heapprofile.gz").read_bytes()))
+@pytest.mark.parametrize("name", ["kept", "objects", "npm"])
+def test_sampled_allocations_have_the_sum_of_the_file(name: str) -> None:
+    document = json.loads(gzip.decompress((REPORTS / f"{name}.heapprofile.gz").read_bytes()))
     total, left = 0, [document["head"]]
     while left:
         node = left.pop()
         total += node["selfSize"]
         left += node["children"]
-    profile = read(REPORTS / "kept.heapprofile.gz")
-    found = tree(profile)
-    assert (found.bytes[0], profile.source_format) == (total, "heapprofile")
-    assert Frame("Basket", "/tmp/shop/kept.js", 5) in found.frames
+    profile = read(REPORTS / f"{name}.heapprofile.gz")
+    assert (tree(profile).bytes[0], profile.source_format) == (total, "heapprofile")
     assert "sampled-by-v8" in {notice.slug for notice in profile.notices}
+
+
+def test_sampled_allocations_have_the_call_paths_of_the_program() -> None:
+    assert Frame("Basket", "/tmp/shop/kept.js", 5) in tree(read(REPORTS / "kept.heapprofile.gz")).frames
