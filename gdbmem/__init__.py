@@ -1,6 +1,6 @@
 """gdbmem: which line of code makes this process bigger, and why does it not get smaller again?"""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> object:

@@ -13,7 +13,8 @@ _NOT_IN_DEBIAN_13 = {"inotify-simple", "plotext"}
 def test_all_places_have_one_version() -> None:
     assert f'\nversion = "{__version__}"\n' in (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert (ROOT / "debian/changelog").read_text(encoding="utf-8").startswith(f"gdbmem ({__version__}) ")
-    assert f"\n## {__version__}\n" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.search(rf"^## {re.escape(__version__)}(?: - \d{{4}}-\d\d-\d\d)?$", changes, re.MULTILINE)
 
 
 def test_every_dependency_is_a_package_of_debian_13() -> None:
