@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, Optional, Union
 
-from gdbmem.errors import InputError, TargetError, UsageError
+from gdbmem.errors import InputError, UsageError
 from gdbmem.files import replace_file
+from gdbmem.linux.process.process import check_not_own
 from gdbmem.model.heap_graph import HeapGrowth, HeapQuery, HeapView, SavedHeap
 from gdbmem.runs.run import Run
 from gdbmem.text import printable
@@ -47,7 +48,7 @@ def heap(
 
     *copy*, *swapped*, *progress* and exceptions: as for explain().
     """
-    _check_other(pid)
+    check_not_own(pid)
     from gdbmem.inspection.heap_graph import answer, read_graph  # slow to import
 
     return answer(read_graph(pid, fork=copy, swapped=swapped, say=progress or (lambda text: None)), query)
@@ -72,7 +73,7 @@ def whole_heap(
 
     *query* says which rows its view has. Arguments and exceptions: as for heap().
     """
-    _check_other(pid)
+    check_not_own(pid)
     from gdbmem.inspection.heap_graph import read_graph, whole_answer  # slow to import
 
     say = progress or (lambda text: None)
@@ -86,15 +87,6 @@ def whole_heap_of_core(
     from gdbmem.inspection.heap_graph import read_graph_of_core, whole_answer  # slow to import
 
     return whole_answer(read_graph_of_core(Path(core), Path(program) if program else None), query)
-
-
-def _check_other(pid: int) -> None:
-    if pid == os.getpid():
-        raise TargetError(
-            "this process can't read its own heap: it would have to stop itself",
-            slug="own-process",
-            hint="call heap() from another process, such as a child of this one",
-        )
 
 
 # -- heaps that are saved, and their changes --------------------------------------------------------------

@@ -25,7 +25,7 @@ from gdbmem.linux.monitoring.cgroup import (
     processes_in,
     read_whole_cgroup,
 )
-from gdbmem.linux.process.process import descendants, has_ended, parents, process_facts
+from gdbmem.linux.process.process import check_not_own, descendants, has_ended, parents, process_facts
 from gdbmem.model.groups import CachedFile, CgroupLedger, WorkersLedger
 from gdbmem.model.heap_blocks import HeapMap
 from gdbmem.model.ledger import IdleMemory, Ledger
@@ -73,8 +73,7 @@ def explain(
     allocators' free memory (purge), malloc_trim (trim), or both. *progress* is called before the process has to wait
     for long. Raises TargetError where it can't be read.
     """
-    if pid == os.getpid():
-        raise own_process()
+    check_not_own(pid)
     say = progress or (lambda text: None)
     ledger = explain_process(pid, fork=copy, look=look, say=say, swapped=swapped, tried=tried)
     ledger.check()
@@ -325,8 +324,8 @@ def explain_workers(
         pids = [processes, *descendants({processes}, parents())]
     else:
         pids = list(dict.fromkeys(processes))
-    if os.getpid() in pids:
-        raise own_process()
+    for pid in pids:
+        check_not_own(pid)
     # Before the first copy, which would share all pages.
     known = {pid: mappings for pid in pids if (mappings := _mappings_of(pid))}
     if not known:
@@ -350,15 +349,6 @@ def _mappings_of(pid: int) -> Sequence[Mapping]:
         return read_smaps(pid)
     except TargetError:  # it has ended, or belongs to another user
         return ()
-
-
-def own_process() -> TargetError:
-    """Return the error of a process that should read itself."""
-    return TargetError(
-        "this process can't read its own heap: it would have to stop itself",
-        slug="own-process",
-        hint="call it from another process, such as a child of this one",
-    )
 
 
 def _files_below(folder: Path) -> list[CachedFile]:

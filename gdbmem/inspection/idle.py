@@ -7,17 +7,17 @@ import random
 import time
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Any, Callable, Optional
 
 from gdbmem.allocators.glibc.blocks import HEADER, ChunkTable, chunk_tables, is_tree_node, sort_blocks
 from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.tallies import HeapTally
 from gdbmem.allocators.glibc.trails import UNIT
 from gdbmem.allocators.glibc.vectors import find_vectors
-from gdbmem.arrays import has_numpy
+from gdbmem.arrays import import_numpy
 from gdbmem.inspection.block_answers import constant_files, namer
 from gdbmem.inspection.ledger_parts import variable_areas
 from gdbmem.inspection.live_process import explain_process
@@ -99,24 +99,16 @@ class _Sorter:
         return BlockGroup(mapping.start, mapping.end - mapping.start, types, by_size)
 
 
-def live_sizes(table: ChunkTable, *, pure: bool = False) -> dict[int, BlockSum]:
+def live_sizes(table: ChunkTable) -> dict[int, BlockSum]:
     """Return the live blocks of *table* by their usable size."""
-    units = _plain_units(table) if pure or not has_numpy() else _quick_units(table)
-    return {UNIT * size - 8: BlockSum(count, count * (UNIT * size - 8)) for size, count in units}
-
-
-def _plain_units(table: ChunkTable) -> Iterable[tuple[int, int]]:
-    ends = [*table.units[1:], (table.end - table.start) // UNIT]
-    return Counter(end - begin for begin, end, live in zip(table.units, ends, table.live) if live).items()
-
-
-def _quick_units(table: ChunkTable) -> Iterable[tuple[int, int]]:
-    import numpy as np  # slow to import
-
+    np: Any = import_numpy()
     units = np.asarray(table.units)
     lengths = np.diff(units, append=units.dtype.type((table.end - table.start) // UNIT))
     sizes, counts = np.unique(lengths[np.asarray(table.live, dtype=bool)], return_counts=True)
-    return zip(sizes.tolist(), counts.tolist())
+    return {
+        UNIT * size - 8: BlockSum(count, count * (UNIT * size - 8))
+        for size, count in zip(sizes.tolist(), counts.tolist())
+    }
 
 
 def _holders(image: ProcessImage, memory: Memory, tables: Sequence[ChunkTable]) -> list[TreeHolder]:

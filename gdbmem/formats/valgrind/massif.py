@@ -32,17 +32,6 @@ from gdbmem.model.calltree import (
 )
 from gdbmem.text import format_moment, plural, printable
 
-__all__ = [
-    "UNKNOWN_SITE",
-    "FrameKey",
-    "MassifProfile",
-    "read_massif",
-    "read_sites",
-    "read_totals",
-    "read_unit",
-]
-
-
 # Bytes per line of the user's own code, from a massif snapshot that was just written, without its tree.
 
 

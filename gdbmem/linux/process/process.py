@@ -196,6 +196,16 @@ def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:
     return facts
 
 
+def check_not_own(pid: int) -> None:
+    """Raise TargetError if *pid* is this process, which would have to stop itself to read its heap."""
+    if pid == os.getpid():
+        raise TargetError(
+            "this process can't read its own heap: it would have to stop itself",
+            slug="own-process",
+            hint="call it from another process, such as a child of this one",
+        )
+
+
 def traced(facts: ProcessFacts) -> TargetError:
     """Return the error for a process that another one traces."""
     tracer = printable(thread_name(facts.tracer, facts.tracer)) or "which has just ended"
