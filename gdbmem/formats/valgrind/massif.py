@@ -39,8 +39,9 @@ FrameKey = tuple[Optional[str], Optional[str], Optional[int], Optional[str]]
 
 UNKNOWN_SITE: FrameKey = Frame().key  # bytes of which not even the allocation site is listed
 
-_TREE = re.compile(rb"^heap_tree=(?:detailed|peak)\n", re.MULTILINE)
-_LINE = re.compile(rb" *n([0-9]{1,18}): ([0-9]{1,18}) (.*)\n")
+# Regular expressions here are compiled when they are first needed: each `show` imports this module.
+_TREE = rb"(?m)^heap_tree=(?:detailed|peak)\n"
+_LINE = rb" *n([0-9]{1,18}): ([0-9]{1,18}) (.*)\n"
 
 
 _MOST_TIMES = 4  # that an error names
@@ -83,8 +84,8 @@ def read_sites(data: bytes, rank: Callable[[Frame], int], *, own: int) -> dict[F
     """
     if data.find(b"\r\n", 0, 4096) >= 0:
         data = data.replace(b"\r\n", b"\n")
-    start = _TREE.search(data)
-    root = _LINE.match(data, start.end()) if start is not None else None
+    start = re.search(_TREE, data)
+    root = re.compile(_LINE).match(data, start.end()) if start is not None else None
     if root is None:
         raise _cut("holds no tree")
     try:
@@ -97,7 +98,7 @@ def _descend(data: bytes, root: re.Match[bytes], sites: _Sites, own: int) -> dic
     found: dict[FrameKey, int] = {}
     # Level by level: children still to come, bytes that no child has claimed yet, and the best site so far.
     children, unclaimed, bests = [int(root[1])], [int(root[2])], [_Site(UNKNOWN_SITE, _PRUNED)]
-    at = root.end()
+    at, line = root.end(), re.compile(_LINE)
     while children:
         if not children[-1]:
             children.pop()
@@ -108,11 +109,11 @@ def _descend(data: bytes, root: re.Match[bytes], sites: _Sites, own: int) -> dic
                 found[best.key] = found.get(best.key, 0) + rest
             continue
         depth = len(children)
-        match = _LINE.match(data, at)
+        match = line.match(data, at)
         if match is None or match.start(1) != at + depth + 1:
             # Between here and the next child is what lies below a site.
             at = data.find(b"\n" + b" " * depth + b"n", at) + 1
-            match = _LINE.match(data, at) if at else None
+            match = line.match(data, at) if at else None
             if match is None:
                 raise _cut("ends within its tree")
         at = match.end()
@@ -159,9 +160,9 @@ _HEAD_LINES = (
     ("'mem_stacks_B=BYTES'", rb"mem_stacks_B=" + _NUMBER),
     ("'heap_tree=empty', 'detailed' or 'peak'", rb"heap_tree=(empty|detailed|peak)"),
 )
-_HEAD = re.compile(rb"\r?\n".join(pattern for _, pattern in _HEAD_LINES) + rb"(?:\r?\n|\Z)")
-_XTREE_ROOT = re.compile(rb"n[0-9]+: [0-9]+ ([A-Za-z]+) : ")
-_CHILDREN = re.compile(rb"\n *n([1-9][0-9]{0,17}): ")  # of a node that has some
+_HEAD = rb"\r?\n".join(pattern for _, pattern in _HEAD_LINES) + rb"(?:\r?\n|\Z)"
+_XTREE_ROOT = rb"n[0-9]+: [0-9]+ ([A-Za-z]+) : "
+_CHILDREN = rb"\n *n([1-9][0-9]{0,17}): "  # of a node that has some
 
 
 class MassifProfile:
@@ -232,7 +233,7 @@ class MassifProfile:
     def counted(self, index: int) -> str:
         """Return what the "snapshot" *index* of the xtree flavour counts: ``curB``; "" if unknown."""
         area = self._areas[index]
-        root = None if area is None else _XTREE_ROOT.match(area.data, area.start)
+        root = None if area is None else re.compile(_XTREE_ROOT).match(area.data, area.start)
         return "" if root is None else root[1].decode("ascii")
 
     def tree(self, index: int) -> Optional[CallTree]:
@@ -287,7 +288,7 @@ def read_massif(
 def read_totals(data: bytes, source: str = "the snapshot") -> Totals:
     """Return the totals of the first snapshot of *data*, without looking at the rest."""
     at = data.find(b"\nsnapshot=") + 1
-    head = _HEAD.match(data, at) if at else None
+    head = re.compile(_HEAD).match(data, at) if at else None
     if head is None:
         raise InputError(
             f"{printable(source)} has no complete snapshot", slug=TRUNCATED, hint="is the disk full?"
@@ -404,7 +405,7 @@ class _Index:
         at = self._next(before)
         while at < self.end:
             snapshot = data.find(b"\n", at) + 1
-            head = _HEAD.match(data, snapshot) if snapshot else None
+            head = re.compile(_HEAD).match(data, snapshot) if snapshot else None
             if head is None:
                 fault = self._fault_of_head(at)
                 if fault is None:
@@ -482,7 +483,7 @@ class _Index:
 
     def _area(self, start: int, end: int, totals: Totals) -> TreeArea:
         if not any(self.areas) and not self._counts:
-            root = _XTREE_ROOT.match(self.data, start)
+            root = re.compile(_XTREE_ROOT).match(self.data, start)
             if root is not None:
                 raise self._xtree()
         exact = self.header.description not in (HEAPTRACK, b"")
@@ -495,7 +496,7 @@ class _Index:
         if self.header.description == HEAPTRACK and b": 0 " in self.data[start : start + 30]:
             return False  # an empty heap, whose children it counts but does not list
         area = b"\n" + self.data[start:end]
-        return sum(map(int, _CHILDREN.findall(area))) > area.count(b"\n") - 2
+        return sum(map(int, re.findall(_CHILDREN, area))) > area.count(b"\n") - 2
 
     def _cut(self, what: str) -> None:
         self.notices.append(

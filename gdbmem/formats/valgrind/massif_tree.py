@@ -15,15 +15,13 @@ from gdbmem.files import Data
 from gdbmem.model.calltree import NO_LINE, PRUNED, ROOT, CallTree, Frame, Frames, line_column
 from gdbmem.text import printable
 
-NODE = re.compile(rb"^( *)n([0-9]+): ([0-9]+) (.*)$", re.MULTILINE)
-_PRUNED_TEXT = re.compile(
+_NODE = rb"(?m)^( *)n([0-9]+): ([0-9]+) (.*)$"
+_PRUNED_TEXT = (
     rb"in ([0-9]{1,18}) places?, (?:all )?below massif's threshold \(([0-9.]+(?:e[-+]?[0-9]+)?)%?\)"
 )
-_FRAME_TEXT = re.compile(rb"0x([0-9A-Fa-f]{1,16}): (.+)")
+_FRAME_TEXT = rb"0x([0-9A-Fa-f]{1,16}): (.+)"
 # Most are so: nothing that is in parentheses but a file and a line. Of others all groups are empty.
-_ORDINARY_TEXTS = re.compile(
-    r"^(?:0x([0-9A-F]{1,16}): ([^()?\n]+) \(([^():\n]+):([0-9]{1,9})\)|.*)$", re.MULTILINE
-)
+_ORDINARY_TEXTS = r"(?m)^(?:0x([0-9A-F]{1,16}): ([^()?\n]+) \(([^():\n]+):([0-9]{1,9})\)|.*)$"
 _KEPT_TEXTS = 50_000  # in their numbers' dictionary, or frames for the trees to come
 _BLOCK_BYTES = 1 << 20  # lines are parsed by the block: rows of a whole tree would take ten times its size
 
@@ -72,7 +70,7 @@ class NodeTexts(dict[bytes, int]):
         return array("i", map(self.__getitem__, texts))
 
     def _learn(self, texts: Sequence[bytes]) -> None:
-        rows = _ORDINARY_TEXTS.findall(_decode(b"\n".join(texts)))
+        rows = re.findall(_ORDINARY_TEXTS, _decode(b"\n".join(texts)))
         odd = [at for at, row in enumerate(rows) if not row[0]]
         start = 0
         for at in [*odd, len(texts)]:
@@ -140,14 +138,14 @@ def read_node_text(text: bytes) -> NodeText:
 
     Raises UnknownTextError.
     """
-    match = _FRAME_TEXT.fullmatch(text)
+    match = re.fullmatch(_FRAME_TEXT, text)
     if match is not None:
         frame = _read_frame(match[2])
         if frame.function is None and frame.file is None:
             # Nameless calls are distinguished by their addresses, which under valgrind are the same in each run.
             frame = frame._replace(function=f"0x{match[1].decode('ascii').lstrip('0') or '0'}")
         return NodeText(frame, int(match[1], 16))
-    match = _PRUNED_TEXT.fullmatch(text)
+    match = re.fullmatch(_PRUNED_TEXT, text)
     if match is None:
         raise UnknownTextError(printable(_decode(text)))
     try:
@@ -292,7 +290,7 @@ def _blocks(area: TreeArea) -> Iterator[tuple[int, list[tuple[bytes, bytes, byte
         block = data[at:stop]
         if b"\r\n" in block:
             block = block.replace(b"\r\n", b"\n")
-        rows = NODE.findall(block)
+        rows = re.findall(_NODE, block)
         if len(rows) != block.count(b"\n"):
             raise area.error(
                 _first_bad_line(data, at, stop), "a node of the tree, as in ' n0: 16 0x1234: f (a.c:5)'"
@@ -305,7 +303,7 @@ def _first_bad_line(data: Data, start: int, end: int) -> int:
     at = start
     while at < end:
         stop = data.find(b"\n", at, end) + 1 or end
-        if NODE.fullmatch(data[at:stop].rstrip(b"\r\n")) is None:
+        if re.fullmatch(_NODE, data[at:stop].rstrip(b"\r\n")) is None:
             return at
         at = stop
     return start
