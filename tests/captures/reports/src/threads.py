@@ -9,7 +9,7 @@ libc.malloc.restype = ctypes.c_void_p
 libc.fopen.restype = ctypes.c_void_p
 
 
-def work():
+def work() -> None:
     for size in range(100, 5000, 100):
         libc.malloc(size)
 
