@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 _THREADS = "OPENBLAS_NUM_THREADS"
+_FIRST, _FIRST_BYTES, _PAGE = 2, 31 << 20, 4096  # blocks of memory, their bytes
 
 
 def import_numpy() -> Any:
@@ -37,16 +38,25 @@ def has_numpy() -> bool:
 
 
 def _keep_freed_memory() -> None:
-    """Have glibc's malloc keep the memory of columns for the next ones: the kernel clears each page that is new.
+    """Have glibc's malloc keep the memory of columns for the next ones, and have the first of it in huge pages.
 
-    Source: mallopt(3), M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, which is at most 32 MiB.
+    The kernel clears each page that is new: it takes ten times as long for 512 pages as for a huge one.
+    Source: mallopt(3), M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, which is at most 32 MiB; madvise(2), MADV_HUGEPAGE.
     """
     import ctypes  # only where numpy is used
 
     with contextlib.suppress(OSError, AttributeError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(-1, 256 << 20)
-        mallopt(-3, 32 << 20)
+        libc = ctypes.CDLL(None)
+        libc.mallopt(-1, 256 << 20)
+        libc.mallopt(-3, 32 << 20)
+        libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+        libc.free.argtypes = [ctypes.c_void_p]
+        libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+        blocks = [libc.malloc(_FIRST_BYTES) for _ in range(_FIRST)]
+        for block in filter(None, blocks):
+            start = -(-block // _PAGE) * _PAGE
+            libc.madvise(start, block + _FIRST_BYTES - start & -_PAGE, 14)
+            libc.free(block)
 
 
 def release_freed_memory() -> None:

@@ -59,6 +59,15 @@ class Spans(NamedTuple):
         order = np.argsort(joined[0], kind="stable")
         return cls(*(column[order] for column in joined))
 
+    def runs(self) -> Sequence[tuple[int, int]]:
+        """Return where spans that follow each other begin and end."""
+        np = import_numpy()
+        if not len(self.starts):
+            return []
+        apart = np.flatnonzero(self.starts[1:] != self.ends[:-1])
+        starts, ends = self.starts[np.append(0, apart + 1)], self.ends[np.append(apart, -1)]
+        return list(zip(starts.tolist(), ends.tolist()))
+
     def sizes(self) -> tuple[Any, Any]:
         """Return the sizes of blocks, in order, and which of them each span has: column of sizes, column of indexes."""
         found = distinct(self.block_bytes)

@@ -14,7 +14,7 @@ from gdbmem.allocators.glibc.heap import Walker, read_heap
 from gdbmem.allocators.glibc.layout import LibcFacts
 from gdbmem.allocators.glibc.stacks import ThreadStack, find_stacks
 from gdbmem.allocators.malloc_heap import MallocHeap, SearchedMemory
-from gdbmem.allocators.others import GOOGLE_TCMALLOC, recognise
+from gdbmem.allocators.others import GOOGLE_TCMALLOC, recognise, replacement_among
 from gdbmem.arrays import has_numpy
 from gdbmem.errors import Notice
 from gdbmem.inspection import ledger_parts
@@ -58,13 +58,12 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
     reading.heap_view = view
     found: list[MallocHeap] = []
     for read, image in _readers(reading.images):
-        if left < worth:
-            break
         heap = read(view, image)
         if heap is not None:
             found.append(heap)
-            worth = _WORTH_BYTES
-            left -= int(reading.resident.within_each(heap.spans.starts, heap.spans.ends).sum())
+            left -= sum(reading.resident.within(start, end) for start, end in heap.spans.runs())
+            if left < _WORTH_BYTES:
+                break
     return found
 
 
@@ -423,21 +422,30 @@ _SAID = ("other-libc", "malloc-unknown", "heap-corrupt", "swapped-unread")
 
 def _read_others(reading: ProcessImage) -> Notice:
     heaps = reading.mallocs
-    named = " and ".join(f"{one.allocator} ({one.layout}; {printable(one.file)})" for one in heaps)
+    libraries = [one for one in heaps if replacement_among([one.file]) is not None]
+    others = [one for one in heaps if replacement_among([one.file]) is None]
     if heaps[0].allocator == "musl":
-        text = f"malloc is that of {named}"
-    elif reading.heap is None or not reading.heap.is_used:
-        text = f"malloc is replaced by {named}"
-    elif len(heaps) > 1:
-        text = f"{named} allocate beside glibc's malloc"
+        text = f"malloc is that of {_named(heaps)}"
+    elif reading.heap is not None and reading.heap.is_used:
+        text = f"{_beside(heaps)} glibc's malloc"
+    elif libraries and others:  # as a plugin with its own, beside a library that replaces malloc
+        text = f"malloc is replaced by {_named(libraries)}; {_beside(others)} it"
     else:
-        text = f"{named} allocates beside glibc's malloc"
+        text = f"malloc is replaced by {_named(heaps)}"
     text += ": its heap was read" if len(heaps) == 1 else ": their heaps were read"
     for one in heaps:
         if not one.is_complete:
             where = f" in that of {printable(one.file)}" if len(heaps) > 1 else ""
             text += f"; freed blocks that its caches keep count as live{where}: {one.unread_caches}"
     return Notice("malloc-replaced", text)
+
+
+def _beside(heaps: Sequence[MallocHeap]) -> str:
+    return f"{_named(heaps)} {'allocate' if heaps[1:] else 'allocates'} beside"
+
+
+def _named(heaps: Sequence[MallocHeap]) -> str:
+    return " and ".join(f"{one.allocator} ({one.layout}; {printable(one.file)})" for one in heaps)
 
 
 def _odd_descriptors(heap: MallocHeap) -> Notice:

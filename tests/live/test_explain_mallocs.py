@@ -187,6 +187,58 @@ def test_two_jemallocs_in_a_process_are_told_apart_each_with_its_own_blocks(
         assert ledger.total_of(mine.category, LIVE + mine.suffix) <= mine.live_bytes
 
 
+# argv: jemallocs that are loaded already
+ARROW = """
+import ctypes, sys
+import pyarrow
+pools = pyarrow.jemalloc_memory_pool(), pyarrow.mimalloc_memory_pool()
+kept = [pyarrow.allocate_buffer(3000, memory_pool=pool) for pool in pools for _ in range(3000)]
+kept += [pyarrow.allocate_buffer(5 << 20, memory_pool=pool) for pool in pools]
+for one in kept:
+    memoryview(one).cast("B")[:] = b"x" * one.size
+words = [str(number) for number in range(100_000)]
+for pool in pools:
+    print(pool.backend_name, pool.bytes_allocated())
+value, size = ctypes.c_size_t(1), ctypes.c_size_t(8)
+for path in sys.argv[1:]:
+    library = ctypes.CDLL(path)
+    library.mallctl(b"epoch", ctypes.byref(value), ctypes.byref(size), ctypes.byref(value), size)
+    library.mallctl(b"stats.allocated", ctypes.byref(value), ctypes.byref(size), None, 0)
+    print(path, value.value)
+print("ready", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.parametrize("is_preloaded", [False, True], ids=["glibc", "jemalloc"])
+def test_a_python_process_with_arrow_has_a_pool_for_each_malloc_which_add_up(is_preloaded: bool) -> None:
+    """Arrow carries a jemalloc and a mimalloc, beside Python's pymalloc, and glibc's malloc or another jemalloc."""
+    pytest.importorskip("pyarrow")
+    preloaded: list[Path] = []
+    if is_preloaded:
+        needs_library("jemalloc")
+        preloaded = [next(iter(Path("/usr/lib").glob(f"*/{find_library('jemalloc')}"))).resolve()]
+    environment = {"LD_PRELOAD": " ".join(map(str, preloaded))}
+    with running([sys.executable, "-c", ARROW, *preloaded], environment) as target:
+        ledger = explain_process(target.pid)
+        ledger.check()
+        figures = dict(line.split() for line in target.output.splitlines() if line != "ready")
+        mallocs = {(one.category, Path(one.file).name.partition(".")[0]): one for one in ledger.mallocs}
+        assert len(mallocs) == 2 + len(preloaded)
+        for allocator in ("jemalloc", "mimalloc"):
+            one = mallocs[f"allocator.{allocator}", "libarrow"]
+            # Arrow asks for multiples of 64 bytes, its mallocs round up to their size classes.
+            assert int(figures[allocator]) <= one.live_bytes <= 1.1 * int(figures[allocator])
+            assert one.live_blocks - 3001 in (0, 1)
+            assert sum(size.live for size in one.sizes if 3008 <= size.block_bytes <= 4096) == 3000
+        for path in preloaded:
+            one = mallocs["allocator.jemalloc", "libjemalloc"]
+            assert one.live_bytes + (one.cached_bytes or 0) == int(figures[str(path)])
+        assert ledger.total("allocator.pymalloc") > 100_000 * 50
+        assert (ledger.total("heap.live") > 1 << 20) == (not is_preloaded)
+        assert ledger.total("anonymous.other") < 1 << 19
+
+
 @pytest.mark.thorough  # a Redis server is no requirement of the tests
 @pytest.mark.needs("redis-server", "redis-cli")
 def test_a_redis_server_is_divided_as_it_counts_itself_also_while_it_forks_to_save(tmp_path: Path) -> None:

@@ -117,16 +117,17 @@ def _suitable_thread(
     plain.sort(key=lambda held: (held.tid in avoided, held.tid != freeze.pid, held.tid))
     if machine() is X86_64:
         plain = [held for held in plain[:_MOST_LOOKED_AT] if _has_room(held, mappings)]
-        if plain and any(has_shadow_stack(held.tid) for held in plain[:_TRIES]):
-            why = "it has a shadow stack, so the kernel would refuse to restore its registers"
-            raise refused(freeze.pid, why)
     if not plain:
         why = "none of its threads has room for its registers below its own stack pointer"
         raise refused(freeze.pid, why)
     if plain[0].tid not in avoided:
         plain = [held for held in plain if held.tid not in avoided]
     harmless = (held for held in plain[:_TRIES] if not may_end_for_a_call(held.tid))
-    return next(harmless, plain[0])
+    chosen = next(harmless, plain[0])
+    if machine() is X86_64 and has_shadow_stack(chosen.tid):
+        why = "it has a shadow stack, so the kernel would refuse to restore its registers"
+        raise refused(freeze.pid, why)
+    return chosen
 
 
 def _has_room(thread: HeldThread, mappings: Sequence[Mapping]) -> bool:

@@ -51,3 +51,14 @@ def test_a_small_heap_is_read_where_a_library_replaces_malloc(monkeypatch: pytes
     assert read_process.find_mallocs(reading, BytesMemory([])) == []
     reading.others = Recognised(replacement="jemalloc")
     assert len(read_process.find_mallocs(reading, BytesMemory([]))) == 1
+
+
+def test_a_plugins_malloc_is_not_said_to_replace_the_programs() -> None:
+    spans = Spans.of([[START], [START + 4096], [SLAB], [64], [1]])
+    reading = ProcessImage("prog", None, [], Ranges(), True, ())
+    files = ("/usr/lib/libjemalloc.so.2", "/opt/libarrow.so", "/opt/polars.so")
+    reading.mallocs = [MallocHeap("jemalloc", str(number), file, spans) for number, file in enumerate(files)]
+    assert read_process._read_others(reading).message == (
+        "malloc is replaced by jemalloc (0; /usr/lib/libjemalloc.so.2); jemalloc (1; /opt/libarrow.so) and jemalloc"
+        " (2; /opt/polars.so) allocate beside it: their heaps were read"
+    )
