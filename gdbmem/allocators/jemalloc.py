@@ -64,6 +64,10 @@ _STATIC, _DYNAMIC = (
     1 << 14,
 )  # bytes of thread-local data: around the pointer, and of a module loaded later
 _MOST_MODULES = 4096
+_MOST_LINKS, _MOST_STACKS = (
+    32,
+    1 << 20,
+)  # words between the bins and the arena in 5.2; bytes of all stacks of a cache
 _LINK_WORDS, _SLOW_WORDS = 2, 64  # before the descriptor of a cache; up to the address of the cache
 _BITMAP_AT, _BITMAP_BYTES = 64, 64  # in a descriptor
 _LEAF_PIECE = (
@@ -536,13 +540,19 @@ def _arenas(data: DataWords, blocks: Sequence[tuple[int, int]]) -> Any:
 def _caches_of_threads(
     view: SearchedMemory, data: DataWords, blocks: Sequence[tuple[int, int]], bits: _Bits, page_bytes: int
 ) -> _Caches:
-    """Return the same by the threads' own data, since 5.3: a cache is there, and leads to and from its descriptor."""
+    """Return the same by the threads' own data: a cache is there and, since 5.3, leads to and from its descriptor."""
     np = import_numpy()
     cached: Counter[int] = Counter()
     stacks: list[tuple[int, int]] = []
     done: set[int] = set()
-    words = data_words(view, () if bits.has_two_arrays else _thread_data(view))
+    words = data_words(view, _thread_data(view))
     for place in words.addresses[np.isin(words.values, _arenas(data, blocks))].tolist():
+        if bits.has_two_arrays:
+            small, large = _arrays_around(view, words, place, page_bytes)
+            if small and small not in done:
+                _add_bins(view, (0, 0, small, large), bits, page_bytes, cached, stacks)
+                done.add(small)
+            continue
         slow = place - 8 * (_LINK_WORDS + bits.owner)  # what a cache begins with the address of
         try:
             named = {
@@ -555,6 +565,28 @@ def _caches_of_threads(
             _add_bins(view, (0, 0, at + 8), bits, page_bytes, cached, stacks)
         done.update(found)
     return _Caches(cached, len(done), True, stacks)
+
+
+def _arrays_around(view: SearchedMemory, words: DataWords, arena: int, page_bytes: int) -> tuple[int, int]:
+    """Return the bins for small and for large blocks of the cache of 5.2 that names its arena at *arena*; 0, 0: none.
+
+    The small ones end before some links, the large ones begin behind a number and a byte for each of the small ones.
+    Their stacks follow each other in memory, in order of size, and each bin leads to where its stack ends.
+    """
+    np = import_numpy()
+    count = _small_bins(page_bytes)
+    large = arena + 8 + (4 + count + 7 & -8)
+    firsts = arena - _BIN * count - 8 * np.arange(_MOST_LINKS)
+    ends = words.at(firsts[:, None] + 16 + _BIN * np.arange(count))
+    behind = int(words.at(np.array([large + 16]))[0])
+    is_array = (np.diff(ends, axis=1) > 0).all(axis=1) & are_in(view.anonymous, ends).all(axis=1)
+    is_array &= (ends[:, -1] < behind) & (behind - ends[:, 0] < _MOST_STACKS)
+    found = firsts[is_array].tolist()
+    return (found[0], large) if len(found) == 1 else (0, 0)
+
+
+def _small_bins(page_bytes: int) -> int:
+    return sum(size < 4 * page_bytes for size in _size_classes())
 
 
 def _thread_data(view: SearchedMemory) -> Sequence[tuple[int, int]]:
@@ -599,7 +631,7 @@ def _add_bins(
 ) -> None:
     sizes = _size_classes()
     if bits.has_two_arrays:
-        small = sum(size < 4 * page_bytes for size in sizes)
+        small = _small_bins(page_bytes)
         places = [descriptor[2] + _BIN * n for n in range(small)]
         places += [descriptor[3] + _BIN * n for n in range(_MOST_BINS - small)]
     else:

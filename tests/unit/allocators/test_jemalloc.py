@@ -8,7 +8,8 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.allocators.jemalloc import _Form, _leaves, _read_leaves, read_heap
+from gdbmem.allocators.data_words import data_words
+from gdbmem.allocators.jemalloc import _RELEASES, _caches_of_threads, _Form, _leaves, _read_leaves, read_heap
 from gdbmem.allocators.malloc_heap import (
     CACHED,
     CHANGING,
@@ -169,6 +170,35 @@ def test_a_jemalloc_built_without_statistics_is_told_from_one_whose_caches_are_o
         process._put(process.own, OWN, OWN + 256 + 8 * number, word)
     heap = process.read()
     assert heap is not None and heap.is_complete and not heap.cached
+
+
+ARENA, THREAD, SMALL = OWN + 2240, OWN + 2 * MIB, OWN + 2 * MIB - 4096
+LINKS = 9  # words between the bins for small blocks and the address of the arena, as in Debian 11's 5.2.1
+
+
+@pytest.mark.parametrize("is_torn", [False, True])
+def test_caches_of_a_5_2_without_statistics_are_found_in_the_threads_data(is_torn: bool) -> None:
+    own, stacks = bytearray(4 * MIB), OWN + 3 * MIB
+    arena_at = SMALL + 36 * 24 + 8 * LINKS
+    struct.pack_into("<Q", own, arena_at - OWN, ARENA)
+    for number in range(
+        41
+    ):  # 36 small bins, and the first large ones; each keeps as many blocks as its number
+        at = SMALL + 24 * number if number < 36 else arena_at + 48 + 24 * (number - 36)
+        end = stacks + 400 * (number + 1)
+        struct.pack_into("<IIQQ", own, at - OWN, 0, number, 0, stacks if is_torn and number == 20 else end)
+    memory = BytesMemory([(DATA, struct.pack("<Q", ARENA)), (OWN, bytes(own))])
+    view = SearchedMemory(
+        memory, Ranges([(OWN, OWN + 4 * MIB)]), Ranges([(DATA, DATA + 8), (OWN, OWN + 4 * MIB)]), {}, [THREAD]
+    )
+    data = data_words(view, [(DATA, DATA + 8)])
+    found = _caches_of_threads(view, data, [(OWN, OWN + 2 * MIB)], _RELEASES[1], PAGE)
+    if is_torn:
+        assert (found.caches, found.cached) == (0, {})
+    else:
+        assert found.caches == 1 and sum(found.cached.values()) == sum(range(41))
+        assert found.cached[16] == 1 and found.cached[14336] == 35 and found.cached[16384] == 36
+        assert found.stacks[35] == (stacks + 400 * 36 - 8 * 35, 35)
 
 
 def test_free_pages_of_a_huge_page_that_jemalloc_divides_are_not_memory_of_unknown_use() -> None:
