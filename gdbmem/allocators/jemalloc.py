@@ -69,7 +69,8 @@ _MOST_LINKS, _MOST_STACKS = (
     1 << 20,
 )  # words between the bins and the arena in 5.2; bytes of all stacks of a cache
 _LINK_WORDS, _SLOW_WORDS = 2, 64  # before the descriptor of a cache; up to the address of the cache
-_BITMAP_AT, _BITMAP_BYTES = 64, 64  # in a descriptor
+_BITMAP_AT = 64  # in a descriptor
+_LEAST_BLOCK_BITS = 3  # a page has at most so many blocks of 8 bytes
 _LEAF_PIECE = (
     1 << 17
 )  # bytes of a leaf that are decoded at once: memory that is used again need not be cleared
@@ -200,7 +201,7 @@ def _heap(view: SearchedMemory, image: Image, data: DataWords, form: _Form, exte
         if found.is_sound and not counts_itself
         else "their list could not be followed",
         odd_descriptors=extents.odd,
-        read_blocks=lambda: _blocks(view, extents, spans, stacks),
+        read_blocks=lambda: _blocks(view, form, extents, spans, stacks),
     )
 
 
@@ -351,12 +352,13 @@ def _decode(view: SearchedMemory, tree: _Tree, bits: _Bits) -> Optional[_Extents
     if bits.of_huge_page is not None:
         in_huge_page = words >> bits.of_huge_page & 1 == 1
     are_cached = (states == _ACTIVE) & ~is_sized & in_huge_page  # the bit for slabs stays
-    free_blocks = words >> bits.free_blocks & 0x3FF
+    free_blocks = words >> bits.free_blocks & (2 << tree.form.page_bits - _LEAST_BLOCK_BITS) - 1
     sizes = np.array(_size_classes())
     sizes_of = sizes[np.minimum(classes, _CLASSES - 1)]
     lengths = ends - starts
     blocks = (lengths / sizes_of).astype(np.int64)  # exact below 2^53, and faster than numpy's //
-    is_whole = ~is_slab | ((classes < 40) & (blocks * sizes_of == lengths) & (free_blocks <= blocks))
+    of_slab = classes < _small_bins(1 << tree.form.page_bits)
+    is_whole = ~is_slab | (of_slab & (blocks * sizes_of == lengths) & (free_blocks <= blocks))
     # A large block has the pages of its size class or, since 5.3.1, those of its size, which is of that class.
     is_large = is_sized & ~is_slab
     sizes_below = sizes[np.clip(classes - 1, 0, _CLASSES - 1)]
@@ -660,19 +662,20 @@ def _fits(cached: Counter[int], spans: Spans) -> bool:
 
 
 # Single blocks (source: include/jemalloc/internal/slab_data.h, bitmap.h): a descriptor has a bit for each block of its
-# slab, set if the block is free. With larger pages than 4 KiB the bits have another form.
+# slab, set if the block is free; with larger pages than 4 KiB further bits that sum these up are behind them.
 
 
 def _blocks(
-    view: SearchedMemory, extents: _Extents, spans: Spans, stacks: Sequence[tuple[int, int]]
+    view: SearchedMemory, form: _Form, extents: _Extents, spans: Spans, stacks: Sequence[tuple[int, int]]
 ) -> Blocks:
     np = import_numpy()
     slab = np.flatnonzero(extents.is_slab)
     sizes = np.array(_size_classes())[extents.classes[slab]]
     firsts, counts = extents.starts[slab], extents.blocks[slab]
     memory = TouchedMemory(view)
-    masks, readable = gather(memory, extents.descriptors[slab] + _BITMAP_AT, _BITMAP_BYTES)
-    known = readable & (counts <= 8 * _BITMAP_BYTES)
+    most = 1 << form.page_bits - _LEAST_BLOCK_BITS
+    masks, readable = gather(memory, extents.descriptors[slab] + _BITMAP_AT, most // 8)
+    known = readable & (counts <= most)
     free = []
     for first in range(0, len(slab), _MASKS):
         some = slice(first, first + _MASKS)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Optional
 
 import pytest
@@ -43,12 +43,17 @@ EXTENTS = [
 
 
 class _Process:
-    def __init__(self) -> None:
+    def __init__(
+        self, extents: Sequence[tuple[int, int, int]] = EXTENTS, page_bits: int = 12, apart: int = 128
+    ) -> None:
+        """*extents* in pages of ``1 << page_bits`` bytes; their descriptors are *apart* bytes from each other."""
         self.data = bytearray(4 * MIB)
         self.own = bytearray(4 * MIB)
-        self._put(self.data, DATA, ROOT + 8 * (HEAP >> 30), LEAF)
+        self.page_bits, self.apart = page_bits, apart
+        self.level = (48 - page_bits) // 2
+        self._put(self.data, DATA, ROOT + 8 * (HEAP >> page_bits + self.level), LEAF)
         self._put(self.own, OWN, OWN, 4 * MIB)  # the block's size, and no next one
-        for number, (first, behind, word) in enumerate(EXTENTS):
+        for number, (first, behind, word) in enumerate(extents):
             self.describe(number, first, behind, word)
             for page in range(first, behind):
                 self.lead(page, number)
@@ -58,16 +63,18 @@ class _Process:
         struct.pack_into("<Q", data, address - start, word)
 
     def describe(self, number: int, first: int, behind: int, word: int) -> None:
-        at = DESCRIPTORS + 128 * number - OWN
-        struct.pack_into("<QQQ", self.own, at, word, HEAP + first * PAGE, (behind - first) * PAGE | number)
+        at, bits = DESCRIPTORS + self.apart * number - OWN, self.page_bits
+        struct.pack_into(
+            "<QQQ", self.own, at, word, HEAP + (first << bits), (behind - first) << bits | number
+        )
 
     def lead(self, page: int, number: int) -> None:
-        index = (HEAP >> 12) + page & (1 << 18) - 1
-        self._put(self.own, OWN, LEAF + 8 * index, DESCRIPTORS + 128 * number | 1)
+        index = (HEAP >> self.page_bits) + page & (1 << self.level) - 1
+        self._put(self.own, OWN, LEAF + 8 * index, DESCRIPTORS + self.apart * number | 1)
 
     def read(self) -> Optional[MallocHeap]:
         memory = BytesMemory([(DATA, bytes(self.data)), (OWN, bytes(self.own))])
-        anonymous = Ranges([(OWN, OWN + 4 * MIB), (HEAP, HEAP + 40 * PAGE)])
+        anonymous = Ranges([(OWN, OWN + 4 * MIB), (HEAP, HEAP + (40 << self.page_bits))])
         touched = Ranges([(DATA, DATA + 4 * MIB), (OWN, OWN + 4 * MIB)])
         image = Image("/usr/lib/liballocates.so", 0, DATA, [(DATA, DATA + 4 * MIB)], "", False)
         return read_heap(SearchedMemory(memory, anonymous, touched), image)
@@ -170,6 +177,30 @@ def test_a_jemalloc_built_without_statistics_is_told_from_one_whose_caches_are_o
         process._put(process.own, OWN, OWN + 256 + 8 * number, word)
     heap = process.read()
     assert heap is not None and heap.is_complete and not heap.cached
+
+
+def test_slabs_of_a_jemalloc_with_pages_of_64_kib_have_more_blocks_of_more_sizes() -> None:
+    """As Debian builds it for arm64: a page has up to 8,192 blocks, and slabs have blocks of up to 224 KiB."""
+    free, sizes = [3000, 1, 0], [1, 40, 51]  # classes of 16 bytes, 32 and 224 KiB
+    words = [OF_SLAB | one << SIZED | count << 28 for one, count in zip(sizes, free)]
+    extents = [(0, 1, words[0]), (1, 2, words[1]), (2, 9, words[2]), (9, 14, 52 << SIZED), (14, 40, RETAINED)]
+    process = _Process(extents, page_bits=16, apart=2048)
+    for number, count in enumerate(free):
+        at = DESCRIPTORS + 2048 * number + 64 - OWN
+        process.own[at : at + 512] = ((1 << count) - 1).to_bytes(512, "little")
+    heap = process.read()
+    assert heap is not None and heap.layout == "5.3, 48 address bits, pages of 65,536 bytes"
+    assert heap.odd_descriptors == 0
+    by_kind = zip(heap.spans.kinds.tolist(), heap.spans.block_bytes.tolist(), heap.spans.live_blocks.tolist())
+    assert [row for row in by_kind if row[2]] == [
+        (SLAB, 16, 1096),
+        (SLAB, 32 << 10, 1),
+        (SLAB, 224 << 10, 2),
+        (LARGE, 256 << 10, 1),
+    ]
+    blocks = heap.live_blocks()
+    assert blocks is not None and blocks.unlisted == 0
+    assert len(blocks.starts) == 1096 + 1 + 2 + 1 and int(blocks.starts.min()) == HEAP + 16 * 3000
 
 
 ARENA, THREAD, SMALL = OWN + 2240, OWN + 2 * MIB, OWN + 2 * MIB - 4096
