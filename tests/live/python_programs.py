@@ -13,6 +13,9 @@ import pytest
 
 from tests.cover import cover
 
+# What a command says before its own message: a pause that may be long on a busy machine.
+PAUSE = r"(gdbmem: process \d+ \([^\n]*\) (is stopped|waits) [^\n]*\n)?"
+
 COUNTS = """
 import gc, json, os, sys
 class Node:

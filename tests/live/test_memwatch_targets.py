@@ -200,6 +200,38 @@ def test_a_process_in_another_pid_namespace_is_measured_and_its_threads_named(
     assert rss == PAGE * int(said.output.split("$1 = ")[1].splitlines()[1].split()[1])
 
 
+def test_a_system_call_in_an_inlined_function_is_not_ended_by_the_wait_for_its_end(
+    program: Program, scratch: Path
+) -> None:
+    binary = program("waits_inlined", "-O1")
+    with subprocess.Popen([binary], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as target:
+        try:
+            await_futex(target.pid)
+            run_gdb(
+                binary,
+                [f"attach {target.pid}", "memwatch finish --lock on --json -o steps.json", "detach"],
+                folder=scratch,
+            )
+            await_futex(target.pid)
+        finally:
+            target.kill()
+        said = target.communicate()[0]
+    (step,) = steps(scratch)
+    assert step["ended"] == "given up", "it waits as before"
+    assert said == "", "the kernel's ERESTARTSYS is not for the program"
+
+
+def await_futex(pid: int) -> None:
+    """Return once the main thread of *pid* sleeps in a futex call, and a second thread is there."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        call = Path(f"/proc/{pid}/syscall").read_text().split()[0]
+        if call in ("202", "98") and len(list(Path(f"/proc/{pid}/task").iterdir())) == 2:
+            return
+        time.sleep(0.01)
+    raise AssertionError("it does not wait")
+
+
 def waiting_child(parent: int) -> int:
     """Return the child of *parent* once it sleeps in a futex call with a second thread beside it."""
     deadline = time.monotonic() + 20

@@ -25,7 +25,7 @@ from gdbmem.linux.memory.maps import read_smaps
 from gdbmem.linux.memory.process_memory import ProcMemory
 from tests.cover import cover
 from tests.live.explaining import Running, gdbmem, running
-from tests.live.python_programs import FORKED, every_third, pythons, version
+from tests.live.python_programs import FORKED, PAUSE, every_third, pythons, version
 from tests.live.user import GDBMEM
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
@@ -53,7 +53,7 @@ def answer(*words: object) -> Any:
 def is_refused(done: subprocess.CompletedProcess[str], sentence: str) -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert sentence in done.stderr
-    assert re.fullmatch(r"gdbmem: [^\n]*\[[a-z-]+\]\n", done.stderr), done.stderr
+    assert re.fullmatch(PAUSE + r"gdbmem: [^\n]*\[[a-z-]+\]\n", done.stderr), done.stderr
 
 
 def runs_on(target: Running) -> None:
@@ -264,14 +264,13 @@ def test_workers_that_end_while_their_copies_are_counted_are_a_sentence_or_left_
                 out, said = look.communicate(timeout=60)
             target.type("x")
             target.process.wait(timeout=20)
-        announced = r"(gdbmem: process \d+ \([^\n]*\) waits [^\n]*\n)?"
         if look.returncode == 0:
             document = json.loads(out)
             # What several workers still share counts once.
             copied = [one["copied_bytes"] for one in document["workers"]]
             assert max(copied, default=0) <= document["copied_bytes"] <= sum(copied)
         else:
-            assert re.fullmatch(announced + r"gdbmem: [^\n]*\[[a-z-]+\]\n", said), said
+            assert re.fullmatch(PAUSE + r"gdbmem: [^\n]*\[[a-z-]+\]\n", said), said
 
 
 SEVERAL_THREADS = """
@@ -292,7 +291,7 @@ def test_a_process_of_several_threads_that_is_killed_while_it_is_copied_is_one_s
                 os.kill(target.pid, signal.SIGKILL)
                 _, said = look.communicate(timeout=30)
             assert look.returncode in (0, 1), said
-            assert look.returncode == 0 or re.fullmatch(r"gdbmem: [^\n]*\[[a-z-]+\]\n", said), said
+            assert look.returncode == 0 or re.fullmatch(PAUSE + r"gdbmem: [^\n]*\[[a-z-]+\]\n", said), said
 
 
 def test_the_end_of_a_main_thread_that_is_killed_in_a_call_of_ours_is_noticed(

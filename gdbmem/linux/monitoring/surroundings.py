@@ -105,14 +105,18 @@ class Surroundings:
         self.limit: Optional[Limit] = None  # of the cgroup that the program has entered
         self._gpu = gpu
         self._family = family
-        self._next = 0.0
+        self._next = self._next_follow = 0.0
 
     def read(self, t: float) -> Optional[Around]:
         """Return the values at time *t*; None if the next sample isn't due yet."""
+        # Whatever samples cost: of a program that ends before the next one, another cgroup's limit would be told.
+        if t >= self._next_follow:
+            self._next_follow = t + _EVERY_SECONDS
+            if self._follow():
+                self._next = t
         if t < self._next:
             return None
         begin = time.thread_time()
-        self._follow()
         around = Around(self._gpu.by_process() if self._gpu else {}, self.read_cgroup())
         seconds = time.thread_time() - begin
         self._next = t + min(max(_EVERY_SECONDS, seconds / _BUDGET), _AT_LEAST_EVERY)
@@ -136,13 +140,15 @@ class Surroundings:
             found["cgroup_peak_bytes"] = None  # perhaps of earlier programs
         return found
 
-    def _follow(self) -> None:
-        """Sample the cgroup that the program has entered since, if that one has a limit."""
+    def _follow(self) -> bool:
+        """Sample the cgroup that the program has entered since, if that one has a limit; return whether it has."""
         home = None if self.program is None else cgroup_of(self.program)
         if home is None or home == self._home:
-            return
+            return False
         self._home, limit = home, tightest_over(home)
-        if limit.whose == "the cgroup" and limit.folder not in (None, self._cgroup):
-            new = cgroup_reading(limit.folder)
-            self._before = {name: self._counted.get(name, 0) - (new.get(name) or 0) for name in _EVENTS}
-            self._cgroup, self.limit = limit.folder, limit
+        if limit.whose != "the cgroup" or limit.folder is None or limit.folder == self._cgroup:
+            return False
+        new = cgroup_reading(limit.folder)
+        self._before = {name: self._counted.get(name, 0) - (new.get(name) or 0) for name in _EVENTS}
+        self._cgroup, self.limit = limit.folder, limit
+        return True

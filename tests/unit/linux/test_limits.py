@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -11,7 +13,7 @@ from typing import cast
 import pytest
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.monitoring import cgroup, limits
+from gdbmem.linux.monitoring import cgroup, limits, surroundings
 from gdbmem.linux.monitoring.limits import LimitEvents, Room, rooms_of
 from gdbmem.linux.process.process import text_of
 
@@ -36,6 +38,22 @@ def test_pages_of_files_that_can_be_dropped_are_not_taken_for_the_end_of_the_mem
     first = rooms_of(1)[0]
     assert first == Room("its control group", second, 100 * MIB, 30 * MIB, 3)
     assert first.used == pytest.approx(0.7)
+
+
+def test_a_program_that_enters_a_group_is_told_its_limit_however_dear_the_group_before_was_to_read(
+    second: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = second.parent
+    monkeypatch.setattr(surroundings, "cgroup_of", lambda pid: home)
+    monkeypatch.setattr(cgroup, "_ROOT", second.parent)
+    monkeypatch.setattr(time, "thread_time", itertools.count().__next__)
+    around = surroundings.Surroundings(cgroup=second.parent, program=1)
+    assert around.read(0.0) is not None
+    home = second
+    assert around.read(0.5) is None, "once a second is enough"
+    entered = around.read(1.0)
+    assert entered is not None and entered.cgroup["cgroup_limit_bytes"] == 100 * MIB
+    assert around.limit is not None and around.limit.size_bytes == 100 * MIB
 
 
 def test_events_of_a_cgroup_that_is_gone_end_no_black_box(second: Path) -> None:

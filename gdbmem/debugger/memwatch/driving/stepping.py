@@ -11,7 +11,7 @@ from typing import AbstractSet, NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.location import gdb_setting, real_pid
+from gdbmem.debugger.location import function_frame, gdb_setting, real_pid
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.memwatch.driving.fast_steps import Odd, Place, StopPlaces, Strides
 from gdbmem.debugger.memwatch.driving.locking import Wait, Watcher, describe_wait
@@ -322,7 +322,9 @@ class Stepper:
 
     def _run_to(self, ends: Ends, start: Here, *, watched: bool, frame: Optional[gdb.Frame] = None) -> Stop:
         frame = frame or start.frame
-        frame.select()
+        # In an inlined function newer gdbs set a breakpoint of `until` where the thread is. When they step over it, a
+        # system call in which the thread waits returns the kernel's own ERESTARTSYS to the program.
+        function_frame(frame).select()
         with Barrier(frame, ends, start.thread.global_num) as barrier:
             return self._execute(barrier.command, start, watched=watched, ours=barrier.numbers)
 
@@ -422,7 +424,7 @@ class Stepper:
                 ends = return_ends(start.frame, call)
                 if ends is not None:
                     return self._run_to(ends, start, watched=False)
-                call.select()
+                function_frame(call).select()
                 # `finish` would add the value returned to gdb's history, and print it.
                 return self._execute(f"until *{call.older().pc():#x}", start, watched=False)
             if not start.frame.is_valid():
