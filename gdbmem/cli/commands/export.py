@@ -305,7 +305,9 @@ def _post(address: str, body: bytes, kind: str) -> bytes:
 
 
 def _reason(error: OSError) -> str:
-    if isinstance(error, TimeoutError):
+    import socket  # as urllib, which has imported it
+
+    if isinstance(error, (TimeoutError, socket.timeout)):  # before Python 3.10 two
         return f"no answer within {_ANSWER_SECONDS:.0f} s"
     return error.strerror or str(error)
 
