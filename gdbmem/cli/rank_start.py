@@ -47,6 +47,8 @@ def execute_where_recorded(words: Sequence[str]) -> None:
         sys.stdout.flush()
         os.execvpe(program[0], program, {**os.environ, "GDBMEM_RUN": folder})
     except (OSError, GdbmemError):
+        pass  # it is said as for all others
+    finally:
         for number in ignored:
             signal.signal(number, signal.SIG_IGN)
 
