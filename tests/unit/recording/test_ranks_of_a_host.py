@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
@@ -64,10 +64,6 @@ def test_a_job_without_a_name_is_known_by_the_launchers_own_process(monkeypatch:
     assert RanksHere("5").find() == {20}
 
 
-class _Executed(Exception):  # noqa: N818  (in place of exec())
-    pass
-
-
 @pytest.mark.parametrize(
     ("words", "run"),
     [
@@ -91,12 +87,12 @@ def test_a_rank_whose_host_has_its_monitor_executes_its_program_with_no_more_tha
 
     def execute(program: str, arguments: list[str], environment: dict[str, str]) -> None:
         executed.append((program, arguments, environment["GDBMEM_RUN"]))
-        raise _Executed
+        raise FileNotFoundError  # in place of not coming back: what was changed for the program is put back
 
     monkeypatch.setattr(os, "execvpe", execute)
     monkeypatch.setattr(rank_start, "_has_monitor", lambda address: is_there and "-1807." in address)
-    with contextlib.suppress(_Executed):
-        rank_start.execute_where_recorded(["monitor", *words, "--", "./solver", "--", "x"])
+    rank_start.execute_where_recorded(["monitor", *words, "--", "./solver", "--", "x"])
+    assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN
     if run is None or not is_there:
         assert not executed
         return
