@@ -24,8 +24,8 @@ ENGINES = ("massif", "memcheck", "gperftools", "jemalloc", "faults")
 NATIVE = ("gperftools", "jemalloc", "faults")
 WAYS = (
     "malloc", "mmap", "sbrk", "bss", "reserve", "shared", "memfd", "unmapped", "sysv", "detached", "code", "populate",
-    "populate-write", "mlock", "mremap", "data-file", "read", "threads", "preload", "static", "fork", "left", "exec",
-    "exec-through", "self-spawn", "self-fork", "self-clone", "self-twice", "self-popen", "self-system",
+    "populate-write", "mlock", "mremap", "alloca", "data-file", "read", "threads", "preload", "static", "fork", "left",
+    "exec", "exec-through", "self-spawn", "self-fork", "self-clone", "self-twice", "self-popen", "self-system",
     "once", "end-exit", "end-kill", "end-segv", "end-abort",
 )  # fmt: skip
 ENDS = {"end-exit": "3", "end-kill": "SIGKILL", "end-segv": "SIGSEGV", "end-abort": "SIGABRT"}
@@ -38,6 +38,8 @@ ALWAYS = {
     ("left", "massif"),
     ("exec-through", "faults"),
     ("self-spawn", "massif"),
+    ("alloca", "memcheck"),
+    ("alloca", "gperftools"),
     ("self-fork", "jemalloc"),
     ("self-popen", "gperftools"),
     ("self-twice", "faults"),

@@ -1,6 +1,7 @@
 // Grows in the way argv[1] by argv[2] bytes in each of 20 rounds, after each of which it calls mark().
 // Blocks are allocated and freed beside that; one is never written.
 #define _GNU_SOURCE
+#include <alloca.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
@@ -193,7 +194,9 @@ int main(int count, char **words) {
                 mark(round);
             memset(kept[round] = malloc(size), 1, size);
             continue;
-        } else if (grow(way, size, round))
+        } else if (!strcmp(way, "alloca"))
+            memset(alloca(size), 1, size);
+        else if (grow(way, size, round))
             return 2;
         mark(round);
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional, TypedDict
 
@@ -24,11 +24,13 @@ from gdbmem.engines.valgrind import MEMORY_COMMAND, client_arena_bytes
 from gdbmem.errors import GdbmemError, InputError, TargetError
 from gdbmem.files import open_regular
 from gdbmem.formats.valgrind.massif import read_sites, read_totals, read_unit
-from gdbmem.linux.memory.maps import mappings_of
+from gdbmem.linux.memory.maps import Mapping as MemoryMapping
+from gdbmem.linux.memory.maps import mapping_at, mappings_of
 from gdbmem.linux.memory.process_memory import random_bytes
 from gdbmem.linux.memory.resident import (
     anonymous_bytes,
     file_system_bytes,
+    is_first_stack,
     no_room,
     own_bytes,
     program_mapped_bytes,
@@ -141,6 +143,21 @@ def _unseen_malloc(execution: Optional[str]) -> str:
     return unseen_malloc()
 
 
+def _live_stack(mappings: Sequence[MemoryMapping]) -> int:
+    """Return the resident bytes of the first thread's stack above its stack pointer, if that thread has stopped here.
+
+    What calls have left below it is used again; what alloca() takes in a loop is above.
+    """
+    thread = gdb.selected_thread()
+    if thread is None or thread.num != 1:
+        return 0
+    pointer = int(gdb.parse_and_eval("(unsigned long) $sp"))
+    stack = mapping_at(mappings, pointer)
+    if stack is None or not is_first_stack(stack):
+        return 0
+    return min(stack.end - pointer, stack.rss_bytes + stack.swap_bytes)
+
+
 def outside_facts(heap_bytes: Optional[int], unit: str, allocator_bytes: Optional[int] = None) -> BesideFacts:
     """Return the fields of a snapshot's record on memory that the engine does not count; {} if nothing is judged.
 
@@ -155,7 +172,7 @@ def outside_facts(heap_bytes: Optional[int], unit: str, allocator_bytes: Optiona
         mappings = mappings_of(pid, "smaps")
     except OSError:
         return facts
-    apart = unmapped_bytes(pid, mappings) + file_system_bytes(pid, mappings)
+    apart = unmapped_bytes(pid, mappings) + file_system_bytes(pid, mappings) + _live_stack(mappings)
     if session.native is None:
         outside, executable = under_valgrind(mappings)
         blocks = client_arena_bytes(monitor(MEMORY_COMMAND))

@@ -326,6 +326,11 @@ def under_valgrind(mappings: Sequence[Mapping]) -> tuple[int, int]:
     )
 
 
+def is_first_stack(mapping: Mapping) -> bool:
+    """Return whether *mapping*, which a stack pointer is in, is the first thread's stack, maybe valgrind's for it."""
+    return mapping.name == "[stack]" or _VALGRINDS_OWN <= mapping.start < 2 * _VALGRINDS_OWN
+
+
 def _held(mapping: Mapping, with_code: set[tuple[str, int]]) -> int:
     if mapping.name.startswith("[stack"):
         return 0

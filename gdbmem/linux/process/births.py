@@ -9,10 +9,12 @@ from typing import NamedTuple, Optional
 
 from gdbmem.linux.faults import event
 from gdbmem.linux.faults.event import Born, Executed, LostRecords, Mapped, Record, Ring, SampleLayout
-from gdbmem.linux.process.process import thread_ids
+from gdbmem.linux.process.process import thread_ids, words_of
 
 _RING_PAGES = 32  # 130 processes that execute a program, between two calls of take()
 _EXEC_NANOSECONDS = 10**9  # one that has not executed another program by then works for its parent
+# Python's process that removes what was shared at the end runs none of the program's code.
+_TRACKER = "from multiprocessing.resource_tracker import"
 _NO_SAMPLES = SampleLayout(0, has_page_size=False)
 
 
@@ -29,6 +31,7 @@ class _Process:
         self.has_code = has_code  # begins with the program's own code
         self.executed: Optional[int] = None  # when
         self.runs_own = False
+        self.is_tracker = False
 
     @property
     def stays(self) -> bool:
@@ -78,6 +81,9 @@ class Births:
         found = [one for ring in self._rings for one in event.small_records(ring.take(), _NO_SAMPLES)]
         for record in sorted(found, key=_when):
             self._note(record)
+        for pid, one in self._processes:
+            if one.runs_own and not one.is_tracker:
+                one.is_tracker = any(_TRACKER in word for word in words_of(pid))
 
     def _note(self, record: Record) -> None:
         if isinstance(record, LostRecords):
@@ -102,7 +108,7 @@ class Births:
         """
         if not self._is_whole:
             return None
-        own = sum(one.runs_own for _, one in self._processes)
+        own = sum(one.runs_own and not one.is_tracker for _, one in self._processes)
         return Children(
             sum(
                 one.has_code and one.stays and not one.runs_own and pid not in vforked

@@ -1,0 +1,70 @@
+"""Processes that a program starts, counted by the kernel's records of them, beside what the program itself did."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gdbmem.linux.process.births import Births, Children
+
+PROGRAM = """
+import os, subprocess, sys
+from multiprocessing.shared_memory import SharedMemory
+
+def fork():
+    pid = os.fork()
+    if not pid:
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+def spawn(*words):
+    os.waitpid(os.posix_spawn(words[0], words, os.environ), 0)
+
+def tracker():
+    memory = SharedMemory(create=True, size=4096)
+    memory.close()
+    memory.unlink()
+
+print(flush=True)
+for line in sys.stdin:
+    exec(line)
+    print(flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("does", "expected"),
+    [
+        ("fork()", Children(1, 0)),
+        ("[fork() for _ in range(300)]", Children(300, 0)),
+        ("subprocess.run(['/bin/true'])", Children(0, 0)),
+        ("[spawn('/bin/true') for _ in range(300)]", Children(0, 0)),
+        ("subprocess.run([sys.executable, '-c', ''])", Children(0, 1)),
+        ("spawn('/bin/sh', '-c', f'{sys.executable} -c 1; true')", Children(0, 1)),
+        ("spawn('/bin/sh', '-c', '(true); (true); true')", Children(0, 0)),
+        ("tracker()", Children(0, 0)),
+    ],
+)
+def test_only_children_that_run_the_programs_code_count(does: str, expected: Children) -> None:
+    words = [sys.executable, "-c", PROGRAM]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as program:
+        assert program.stdin is not None and program.stdout is not None
+        program.stdout.readline()
+        try:
+            births = Births(program.pid, Path(sys.executable))
+        except PermissionError:
+            program.kill()
+            pytest.skip("the kernel allows no perf events here")
+        program.stdin.write(does + "\n")
+        program.stdin.flush()
+        program.stdout.readline()
+        births.take()
+        program.stdin.close()
+        program.wait()
+        births.take()
+        births.close()
+    found = births.children(())
+    assert found == expected or (found is None and "300" in does), found
