@@ -9,6 +9,7 @@ to one inside, and ends where it goes out again.
 from __future__ import annotations
 
 import enum
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,12 +19,12 @@ from typing import AbstractSet, Callable, NamedTuple, Optional
 
 import gdb
 
-from gdbmem.debugger.location import BlockKey, block_key
+from gdbmem.debugger.location import BlockKey, block_key, function_blocks
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, SourceLine
 from gdbmem.debugger.stopping.signals import interruptible
 from gdbmem.debugger.terminal import file_name, gdb_text, library_at, symbol_at
 from gdbmem.steps.quiet_lines import Instruction
-from gdbmem.symbols.function_names import split_function
+from gdbmem.symbols.function_names import FunctionName, split_function
 from gdbmem.symbols.unwind_tables import find_landing_pads
 
 Calls = tuple[BlockKey, ...]
@@ -46,7 +47,6 @@ _NEAR = 16  # instructions before a jump, among which the one that reads its tab
 _LONGEST_TABLE = 4096  # entries
 _MOST_INSTRUCTIONS = 75_000  # of a function: about 5 s of CPU
 _MOST_STEPS = 5_000_000  # from one instruction to the next, in code with very many branches: about 3 s
-_CALLEE = re.compile(r"<(?:[^<>@+(]*[: ])?(\w+)(?:\([^<>]*\))?(?:@[^>]*)?>$")
 _WRITES = re.compile(
     r"^(?:lock |rep\w* )?\w+\s+(?:.*,)?(?:-?0x[0-9a-f]+\(%rip\)\s+# 0x(?P<at>[0-9a-f]+)\b.*|0x(?P<absolute>[0-9a-f]+)"
     r"|(?P<offset>-?0x[0-9a-f]+)?\((?!%[re]sp)%(?P<register>\w+)[^()]*\))$"
@@ -58,13 +58,31 @@ _ONLY_READS = re.compile(
 _LOADS_CONSTANT = re.compile(r"^mov\w*\s+\$0x(?P<at>[0-9a-f]+),%(?:e(?P<register>\w+)|(?P<other>r\w+))$")
 _MOST_FIRST = 4  # lines of a function on one of which its calls may begin
 _FARTHEST = 400  # instructions to one that loads the address of a variable
-_SEVERAL_AT_ONCE = re.compile(
-    r"^v?(?:p(?:add|sub|mul|cmp|and|or|sll|srl|sra|max|min)\w*|(?:add|sub|mul|div|max|min|fn?m\w+)p[sd])\s.*%[xyz]mm"
+_MOST_STATES = 10_000  # on the ways from a counter's load to its store
+_CALLS = re.compile(r"^(?:bnd |notrack )*(?:call\w*|jmpq?)\s+0x([0-9a-f]+) <[^>+]+>$")
+_ADDS_ONE_TO_MEMORY = re.compile(
+    r"^(?:lock )?(?:inc[bwlq]?\s+|add[bwlq]?\s+\$0x1,|sub[bwlq]?\s+\$0xf{8}(?:f{8})?,)[^%]*\("
 )
-_COMMENT = re.compile(r"//.*|/\*.*?\*/")
+_STORES = re.compile(r"^mov[bwlq]?\s+%(\w+),[^%]*\(")
+_LOADS = re.compile(
+    r"^mov[lq]?\s+(?:-?0x[0-9a-f]+\(%rip\),(?P<into>%\w+)\s+# 0x(?P<at>[0-9a-f]+)\b.*"
+    r"|(?P<offset>-?0x[0-9a-f]+)?\((?!%[re]sp)%(?P<register>\w+)\),(?P<to>%\w+))$"
+)
+_ADDS = re.compile(
+    r"^(?:mov[lq]?\s+(?P<source>%\w+|(?:0x[0-9a-f]+)?\(%rsp\))|lea[lq]?\s+0x(?P<further>[0-9a-f]+)\((?P<base>%\w+)\)|add[lq]?\s+\$0x(?P<added>[0-9a-f]+)"
+    r"|(?P<minus>sub[lq]?)\s+\$0xf{8}(?:f{8})?|(?P<inc>inc[lq]?)\s+(?=%)),?(?P<into>%\w+|(?:0x[0-9a-f]+)?\(%rsp\))$"
+)
+_COMPARES = re.compile(r"^(?:cmp|test|push|nop|j|xchg\s+%ax,%ax)")
+_COMMA = re.compile(r",(?![^(]*\))")
+_LOST_BY_CALLS = frozenset(("ax", "cx", "dx", "si", "di", "r8", "r9", "r10", "r11"))
+_LOADED = "loaded"  # in the place of a register
+_CODE = re.compile(r"^\s*0x([0-9a-f]+) - 0x([0-9a-f]+) is \.text\S*(?: in (.*))?$")
+_MOST_BYTES = 1 << 25  # of code that are searched: about 2 s
+_COMMENT = re.compile(r"//.*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'")  # and a string
 _LONGEST_HEADER = 12  # lines from the name of a function to its first statement
 _BRANCHES = re.compile(r"\b(?:if|else|for|while|do|switch|case|goto|return|try|catch)\b|[?]|&&|[|][|]")
-_LOOPS = re.compile(r"\b(?:for|while|do|goto)\b")
+_COUNTS_UP = re.compile(r"\+\+|[^;=+]*(?:\+\+|\+=\s*1\b)")
+_REGISTER = re.compile(r"[re]?([a-d]x|[sd]i|[sb]p)$|(r\d+)[dwb]?$")
 _LONGEST_GAP = 1024  # instructions that the compiler has moved into an inlined call
 _STOPS = re.compile(r"^(?:hlt|ud2|udf|brk|int3)\b")
 _PIECE = re.compile(r"^.* \+ (\d+)$")
@@ -113,6 +131,14 @@ class Passage(NamedTuple):
         return is_shared and len(calls) == len(self.calls) == _common(calls, self.calls) + 1
 
 
+class Effect(NamedTuple):
+    """The visible effect of an instruction: it calls, or writes memory that is not the stack's."""
+
+    line: Optional[SourceLine]
+    target: Optional[int]  # the function called, or the static variable written; None: unknown
+    is_call: bool
+
+
 class InlinedCode(NamedTuple):
     """All calls of one function that are inlined into another."""
 
@@ -120,49 +146,29 @@ class InlinedCode(NamedTuple):
     key: BlockKey  # its block
     passages: Mapping[int, Passage]
     lines: Sequence[tuple[str, int]]  # file and line of each inlined call
-    unclear: Sequence[tuple[str, int]]  # those of calls that can't be told apart, or whose end can't be seen
+    is_proved: bool  # each call is counted once
+    counts_own: bool  # the passages count the calls of *container* itself, too
+    witness: Optional[Effect]  # what each call of the function does once; None: unknown
 
 
 def read_inlined_code(
-    architecture: gdb.Architecture, block: gdb.Block, is_wanted: Callable[[gdb.Block], bool]
+    architecture: gdb.Architecture,
+    block: gdb.Block,
+    is_wanted: Callable[[gdb.Block], bool],
+    name: str,
+    *,
+    ends: bool = True,
+    witness: Optional[Effect] = None,
 ) -> Optional[InlinedCode]:
-    """Return the calls of wanted functions that are inlined into the function of *block*; None if there are none.
+    """Return the calls of the wanted function *name* that are inlined into that of *block*; None if there are none.
+
+    *ends*: where they end is wanted, too. *witness*: what a call does once, also where nothing describes the call.
 
     Raises LargeFunctionError, and KeyboardInterrupt for Ctrl-C.
     """
     with interruptible() as check:
-        return _Reader(FunctionCode(architecture, block), block, is_wanted, check).read()
-
-
-class _Effect(NamedTuple):
-    """The visible effect of an instruction: it calls, or writes memory that is not the stack's."""
-
-    line: Optional[SourceLine]
-    written: Optional[int]  # the address of a static variable; None: somewhere else, or a call
-    callee: str  # its name, "?" if it is not known; empty: no call
-
-
-def looped_tail_call(
-    architecture: gdb.Architecture, block: gdb.Block, breakpoints: AbstractSet[int]
-) -> Optional[SourceLine]:
-    """Return the line on which the function of *block* calls itself, where the compiler has made a loop of that.
-
-    None if one of the *breakpoints* is in that loop.
-
-    Raises LargeFunctionError, and KeyboardInterrupt for Ctrl-C.
-    """
-    start = gdb.find_pc_line(int(block.function.value().address))
-    first = min(start.line, int(block.function.line) or start.line)
-    called = (
-        _own_call(str(block.function), _source(start.symtab), first) if start.symtab is not None else None
-    )
-    if called is None:
-        return None
-    with interruptible() as check:
-        is_looped = _Reader(FunctionCode(architecture, block), block, lambda _: False, check).begins_in_loop(
-            breakpoints
-        )
-    return SourceLine(file_name(start.symtab), called) if is_looped else None
+        reader = _Reader(FunctionCode(architecture, block), block, is_wanted, check, name, witness)
+        return reader.read(ends=ends)
 
 
 class _Starts(NamedTuple):
@@ -181,8 +187,15 @@ class _Reader:
         block: gdb.Block,
         is_wanted: Callable[[gdb.Block], bool],
         check: Callable[[], None],
+        name: str,
+        witness: Optional[Effect],
     ) -> None:
         self._code = code
+        self._name = name
+        self._given = witness
+        self._witness: Optional[Effect] = None
+        self._counts_own = False
+        self._effects: dict[int, Effect] = {}
         self._check = check
         self._block = block
         self._is_wanted = is_wanted
@@ -194,7 +207,6 @@ class _Reader:
         self._lines: dict[BlockKey, tuple[str, int]] = {}
         self._successors: dict[int, list[int]] = {}
         self._predecessors: dict[int, list[int]] = {}
-        self._unclear: set[tuple[str, int]] = set()
         self._root_set: set[int] = set()
         self._ends_gaps: set[int] = set()  # instructions that no gap has
         self._targets: dict[int, set[int]] = {}  # of each jump through a table
@@ -206,20 +218,23 @@ class _Reader:
         self._first: Optional[SourceLine] = None  # the line on which its calls begin
         self._entered: dict[tuple[BlockKey, int], _Starts] = {}
 
-    def read(self) -> Optional[InlinedCode]:
+    def read(self, *, ends: bool) -> Optional[InlinedCode]:
         self._sweep()
         for address in self._instructions:
             self._check()
             self._calls[address] = self._calls_at(address)
-        if not any(self._calls.values()):
+        is_inlined = any(self._calls.values())
+        if not is_inlined and self._given is None and not self._is_wanted(self._block):
             return None
         self._connect()
+        self._effects = {at: found for at, one in self._instructions.items() if (found := self._effect(one))}
+        if not is_inlined and self._given is None:
+            return self._read_looped(ends=ends)
         self._join_parts()
         self._members = {key: set() for key in self._lines}
         for address, calls in self._calls.items():
             for key in calls:
                 self._members[key].add(address)
-        self._unclear |= {self._lines[key] for key in self._lines if self._is_cut_short(key)}
         for key in self._lines:
             self._fill_gaps(key, straight=True)
             self._fill_gaps(key, straight=False)
@@ -234,29 +249,32 @@ class _Reader:
         if len(self._body) > 1:
             self._first = min(entries & self._body, key=lambda line: line.number, default=None)
         passages = dict(self._passages())
-        self._unclear |= {self._lines[key] for key in self._lines if self._is_torn(key)}
-        if self._is_merged() or self._has_lost_loop():
-            self._unclear |= set(self._lines.values())
-        passages = self._checked(passages)
-        for at, one in self._instructions.items():
-            if one.goes_on and one.target is not None and one.target not in self._calls:
-                self._unclear |= {self._lines[key] for key in self._calls[at]}
-        name = str(self._block.function.print_name)
-        return InlinedCode(
-            name, block_key(self._block), passages, sorted(set(self._lines.values())), sorted(self._unclear)
-        )
+        proved = self._prove(passages, ends=ends)
+        if not is_inlined and not self._lines:
+            return None
+        return self._code_with(passages if proved is None else proved, is_proved=proved is not None)
 
-    def begins_in_loop(self, breakpoints: AbstractSet[int]) -> bool:
-        """Return whether a loop repeats what the function does first, and not a breakpoint: it calls itself."""
-        self._sweep()
-        self._calls = dict.fromkeys(self._instructions, ())
-        self._connect()
-        effects = {at: found for at, one in self._instructions.items() if (found := self._effect(one))}
-        own = {at: one.line for at, one in effects.items() if len(self._code.blocks(at)) == 1 and one.line}
-        first = min(own.values(), key=lambda line: line.number, default=None)
-        area = set(self._instructions)
-        loops = any(self._is_repeated(at, area) for at, line in own.items() if line == first)
-        return loops and not any(self._is_repeated(at, area) for at in breakpoints & area)
+    def _read_looped(self, *, ends: bool) -> Optional[InlinedCode]:
+        """Return the calls of a function by itself of which the compiler has made a loop; None if there are none."""
+        effects = self._effects
+        for witness, is_once in self._witnesses(effects):
+            begins = self._begins_with(witness, effects)
+            if is_once and self._loops_itself(begins) and all(self._is_whole(at, witness) for at in begins):
+                passages = {} if ends else self._begins_only(begins)
+                self._lines.update({self._key_at(at): self._place(at) for at in begins})
+                return self._code_with(passages, is_proved=not ends)
+        return None
+
+    def _code_with(self, passages: Mapping[int, Passage], *, is_proved: bool) -> InlinedCode:
+        return InlinedCode(
+            str(self._block.function.print_name),
+            block_key(self._block),
+            passages,
+            sorted(set(self._lines.values())),
+            is_proved,
+            self._counts_own,
+            self._witness,
+        )
 
     # -- its instructions ---------------------------------------------------------------------------------
 
@@ -303,18 +321,6 @@ class _Reader:
                     self._lines[key] = _file_and_line(block)
         return tuple(calls)
 
-    def _is_cut_short(self, key: BlockKey) -> bool:
-        """Return whether gdb gives the call one instruction only, and the statement there begins elsewhere, too.
-
-        GDB 18 does so with ranges of DWARF of which the first is empty: it loses the others, and the calls in them.
-        """
-        if len(self._members[key]) != 1:
-            return False
-        (only,) = self._members[key]
-        begun = self._begins(only)
-        others = (at for at, calls in self._calls.items() if not calls)
-        return begun is not None and any(self._begins(at) == begun for at in others)
-
     def _set_calls(self, address: int, calls: Calls) -> None:
         for key in self._calls[address]:
             self._members[key].discard(address)
@@ -338,9 +344,6 @@ class _Reader:
         is_own = self._is_wanted(self._block)
         if is_own:
             first = max(first, int(self._block.function.line) + 1)
-        inner = {key for calls in self._calls.values() for key in calls[0 if is_own else 1 :]}
-        if numbers and max(numbers) < first + 1:
-            self._unclear |= {self._lines[key] for key in inner if self._lines[key][1] == max(numbers)}
         for address, calls in self._calls.items():
             self._calls[address] = tuple(
                 key
@@ -596,13 +599,6 @@ class _Reader:
         if len(strays) < len(areas):
             for one in (one for area in strays for one in area):
                 self._set_calls(one, self._calls[one][: self._calls[one].index(key)])
-        # A variable that is kept in a register around a loop is read before it and written behind it: parts of the
-        # statement that look like calls of their own.
-        calling = [
-            any(self._instructions[one].is_call for one in area) for area in areas if area not in strays
-        ]
-        if any(calling) and not all(calling):
-            self._unclear.add(self._lines[key])
 
     def _split_copies(self, key: BlockKey) -> None:
         """Tell the calls of an unrolled loop apart where they follow each other: each begins on the first line."""
@@ -618,9 +614,6 @@ class _Reader:
         if first is None:
             return
         own = set(self._up_to_call(entry, key))
-        if {line for at in inside if at not in own and (line := self._line(at))} <= {first[1]}:
-            self._split_one_line(key, first)
-            return
         copies = [
             at
             for at in inside
@@ -641,29 +634,6 @@ class _Reader:
             self._lines[copy] = self._lines[key]
             for one in self._reach_within(at, key, others=set(copies) - {at}):
                 self._set_calls(one, tuple(copy if known == key else known for known in self._calls[one]))
-
-    def _split_one_line(self, key: BlockKey, first: tuple[str, Optional[SourceLine]]) -> None:
-        """Tell copies of a body of one line apart, by the one call that it makes according to its source."""
-        repeated = [at for at in sorted(self._members[key]) if self._call_at(at) == first]
-        if len(repeated) < 2 or any(self._is_on_cycle(at, key) for at in repeated):
-            return
-        starts = [self._after_last_call(one, after, key) for one, after in zip(repeated, repeated[1:])]
-        copies = [at for at in starts if at is not None]
-        if len(copies) < len(starts) or not _is_called_once(self._block, *first):
-            self._unclear.add(self._lines[key])
-        else:
-            self._name_copies(key, copies)
-
-    def _after_last_call(self, call: int, following: int, key: BlockKey) -> Optional[int]:
-        """Return the address behind the last call before *following*, straight on from *call*; None for branches."""
-        at, start = call, None
-        while at != following:
-            one = self._instructions[at]
-            if self._successors[at] != [one.behind] or not self._is_in(one.behind, key):
-                return None
-            start = one.behind if one.is_call else start
-            at = one.behind
-        return start
 
     def _opening(self, entry: int, key: BlockKey) -> Optional[SourceLine]:
         """Return the line on which the call begins; the beginning of its statement may have been moved ahead of it."""
@@ -718,49 +688,145 @@ class _Reader:
         spot = self._code.spot(at)
         return self._instructions[at].is_call or (spot is not None and spot.begins_line)
 
-    # -- what it does first -------------------------------------------------------------------------------
+    # -- the proof ----------------------------------------------------------------------------------------
 
-    def _checked(self, passages: dict[int, Passage]) -> dict[int, Passage]:
-        """Return the *passages* by which calls are counted, and note whether they are unclear.
+    def _prove(self, passages: dict[int, Passage], *, ends: bool) -> Optional[dict[int, Passage]]:
+        """Return the passages that count each call once; None if nothing shows that any do.
 
-        What a call does first is done once in each call, whatever the compiler has made of the rest. If passages and
-        these effects alternate on each path, the passages are right; otherwise the effects tell where calls begin.
+        Compilers copy, join, move and lose code, and with it what describes it, but what a program does visibly it
+        does as often as its source says. Passages that alternate with such an effect on each path are right. Those that
+        do not are replaced by the effect itself, which tells where calls begin, and in simple code where they end.
         """
-        effects = {at: found for at, one in self._instructions.items() if (found := self._effect(one))}
-        area = set(self._instructions)
-        for key, members in self._members.items():
-            several = (at for at in members if _SEVERAL_AT_ONCE.match(self._instructions[at].text))
-            if not members & effects.keys() and any(self._is_repeated(at, area) for at in several):
-                self._unclear.add(self._lines[key])  # a turn of the loop computes several calls
-        first, is_once = self._first_effect(effects)
-        begins = self._begins_with(first, effects) if first is not None else set()
-        if not begins:
-            return passages
-        if self._alternate(passages, begins, effects):
-            self._unclear.clear()
-            return passages
-        counted = self._passages_at(begins, effects) if is_once else None
-        if counted and self._alternate(counted, begins, effects):
-            self._unclear.clear()
-            return counted
-        if is_once is not False:
-            self._unclear |= set(self._lines.values())
-        return passages
+        effects, is_seen = self._effects, False
+        for witness, is_once in self._witnesses(effects):
+            begins = self._begins_with(witness, effects)
+            is_seen = is_seen or bool(is_once)
+            inlined = {at for at in begins if self._calls[at]}
+            if self._given:
+                self._lines.update({self._key_at(at): self._place(at) for at in begins})
+            if not begins or not all(self._is_whole(at, witness) for at in begins):
+                continue
+            self._witness = witness if is_once else None
+            own = begins if self._given or not self._is_wanted(self._block) else inlined
+            if (
+                own
+                and self._lines
+                and self._alternate(passages, own, effects)
+                and not self._loops_itself(begins - own)
+            ):
+                return passages
+            if not is_once:
+                continue
+            counted = None if self._given else self._passages_at(begins, effects)
+            if counted and self._alternate(counted, begins, effects):
+                return counted
+            if not ends:
+                return self._begins_only(begins)
+        return passages if not is_seen and self._is_plain() else None
 
-    def _effect(self, one: Instruction) -> Optional[_Effect]:
+    def _is_plain(self) -> bool:
+        """Return whether each inlined call has an effect and one way in, and the source makes no other call.
+
+        Code with an effect is not computed ahead, or once for several calls.
+        """
+        starts = self._root_set - self._pads
+        for key, members in self._members.items():
+            ways_in = [at for at in members if at in starts or self._is_entry(at, key)]
+            if members and (
+                len(ways_in) != 1 or not members & self._effects.keys() or self._is_unrolled(key)
+            ):
+                return False
+        outside = [one for at, one in self._effects.items() if not self._calls[at] and not self._is_own(at)]
+        inside = {one.target for at, one in self._effects.items() if self._calls[at]} - {None}
+        if any(one.target in inside and (one.line is None or one.line in self._body) for one in outside):
+            return False
+        described = Counter(self._lines[key] for key, members in self._members.items() if members)
+        return all(number <= described[line] for line, number in self._named_calls().items())
+
+    def _is_unrolled(self, key: BlockKey) -> bool:
+        """Return whether the inlined call does something more often, one after the other, than its source says."""
+        places: dict[tuple[Calls, Effect], list[int]] = {}
+        for at in self._members[key] & self._effects.keys():
+            places.setdefault((self._chains[at], self._effects[at]), []).append(at)
+        for repeated in places.values():
+            effect = self._effects[repeated[0]]
+            if len(repeated) == 1:
+                continue
+            following = [at for one in repeated for at in repeated if at in self._reach_from(one, key)]
+            most = max(map(following.count, following), default=0) + 1
+            if most > 1 and most > len(
+                _mentions(_target_name(effect), _line_of(gdb.find_pc_line(repeated[0])))
+            ):
+                return True
+        return False
+
+    def _reach_from(self, at: int, key: BlockKey) -> set[int]:
+        """Return the instructions of the call to which control goes from *at*, with *at* only if it is in a loop."""
+        return set().union(*(self._reach_within(one, key) for one in self._successors[at]))
+
+    def _named_calls(self) -> Counter[tuple[str, int]]:
+        """Return how often lines of the container name the function, but for those that call it."""
+        own = {
+            line for at, chain in self._chains.items() if not chain and (line := self._line(at)) is not None
+        }
+        start = gdb.find_pc_line(self._code.entry).symtab
+        numbers = [line.number for line in own if start is not None and line.file == file_name(start)]
+        calling = {
+            one.line for one in self._effects.values()
+            if one.is_call and one.target is not None and re.search(rf"\b{_pattern(self._name)}", symbol_at(one.target))
+        }  # fmt: skip
+        found = Counter[tuple[str, int]]()
+        for number, text in enumerate(_source(start), 1):
+            if (
+                numbers
+                and min(numbers) < number <= max(numbers)
+                and SourceLine(file_name(start), number) not in calling
+            ):
+                found[file_name(start), number] = len(
+                    _mentions(_pattern(self._name) + r"\s*\(", _COMMENT.sub("", text))
+                )
+        return found
+
+    def _begins_only(self, begins: AbstractSet[int]) -> dict[int, Passage]:
+        self._counts_own = True
+        return {at: Passage(Kind.ARRIVES, (self._key_at(at),), fresh=1, follows=True) for at in begins}
+
+    def _loops_itself(self, begins: AbstractSet[int]) -> bool:
+        """Return whether the function's own code does its first effect in a loop: it calls itself by a jump."""
+        return any(self._is_repeated(at, self._instructions.keys()) for at in begins)
+
+    def _key_at(self, at: int) -> BlockKey:
+        """Return the key of a call that is known by its first effect."""
+        if self._calls[at]:
+            _, end, name = self._calls[at][-1]
+        else:
+            _, end, name = at, at, self._name
+        self._lines.setdefault((at, end, name), self._place(at))
+        return at, end, name
+
+    def _place(self, at: int) -> tuple[str, int]:
+        line = self._line(at)
+        return (line.file, line.number) if line is not None else _file_and_line(self._block)
+
+    def _effect(self, one: Instruction) -> Optional[Effect]:
         line = self._line(one.address)
-        if one.is_call:
-            callee = _CALLEE.search(one.text)
-            return _Effect(line, None, callee[1] if callee else "?")
+        called = _CALLS.match(one.text)
+        if one.is_call or (called and one.target not in self._instructions):
+            return Effect(line, int(called[1], 16) if called else None, is_call=True)
         match = None if _ONLY_READS.match(one.text) else _WRITES.match(one.text)
         if match is None:
             return None
-        if match["register"] is None:
-            return _Effect(line, int(match["at"] or match["absolute"], 16), "")
-        base = self._address_in(match["register"], one.address)
-        if base is None and match["register"].endswith("bp"):  # a variable on the stack
+        address = int(match["absolute"], 16) if match["absolute"] else self._address(match, one.address)
+        if address is None and match["register"].endswith("bp"):  # a variable on the stack
             return None
-        return _Effect(line, base + int(match["offset"] or "0", 16) if base is not None else None, "")
+        return Effect(line, address, is_call=False)
+
+    def _address(self, match: re.Match[str], at: int) -> Optional[int]:
+        """Return the address of the operand of the instruction *at*; None if it is unknown."""
+        if match["at"]:
+            return int(match["at"], 16)
+        base = self._address_in(match["register"], at)
+        return base + int(match["offset"] or "0", 16) if base is not None else None
 
     def _address_in(self, register: str, at: int) -> Optional[int]:
         """Return the address that the *register* holds *at* an instruction; None if that depends on the path."""
@@ -780,72 +846,107 @@ class _Reader:
                 todo += self._predecessors[one]
         return found.pop() if len(found) == 1 else None
 
-    def _first_effect(self, effects: Mapping[int, _Effect]) -> tuple[Optional[_Effect], Optional[bool]]:
-        """Return the effect with which each call begins according to the source, and whether it is known to.
+    def _witnesses(self, effects: Mapping[int, Effect]) -> Iterator[tuple[Effect, Optional[bool]]]:
+        """Yield effects that each call has once according to the source, and whether it is to be had."""
+        if self._given is not None:
+            yield self._given, True
+            return
+        places: dict[Effect, int] = {}
+        for at in sorted(effects):
+            if self._is_own(at) and effects[at].target is not None and effects[at].line:
+                places.setdefault(effects[at], at)
+        lines = sorted({one.line.number for one in places if one.line})[:_MOST_FIRST]
+        for number in lines:
+            for effect, at in places.items():
+                if effect.line is not None and effect.line.number == number:
+                    is_once = is_done_once(self._name, gdb.find_pc_line(at), effect)
+                    if is_once is not False:
+                        yield effect, is_once
 
-        Without the source it is that on the first line of the function that has one.
+    def _begins_with(self, witness: Effect, effects: Mapping[int, Effect]) -> set[int]:
+        """Return where calls do what the *witness* does.
+
+        What no other line names is a call's: the compiler has merged its code with that of another one, and says no
+        longer whose it is.
         """
-        own = set()
-        for at in effects:
-            calls, chain = self._calls[at], self._chains[at]
-            if calls and chain and chain[0][1:] == calls[-1][1:]:
-                own.add(at)
-        first_of = dict[SourceLine, Counter[_Effect]]()
-        for at in sorted(own & self._first_on_lines(own, effects)):
-            line = effects[at].line
-            if line is not None and line in self._body:
-                first_of.setdefault(line, Counter())[effects[at]] += 1
-        best: tuple[Optional[_Effect], Optional[bool]] = (None, None)
-        for _, found in sorted(first_of.items(), key=lambda item: item[0].number)[:_MOST_FIRST]:
-            effect = found.most_common(1)[0][0]
-            place = next(at for at in own if effects[at] == effect)
-            is_once = _is_done_once(next(iter(self._lines))[2], gdb.find_pc_line(place), effect)
-            if is_once:
-                return effect, True
-            best = best if best[0] is not None else (effect, is_once)
-        return best
+        begins = set[int]()
+        for at, effect in effects.items():
+            if effect[1:] != witness[1:] or self._is_of_namesake(at):
+                continue
+            chain = self._chains[at]
+            is_own = self._is_own(at)
+            if (
+                is_own
+                or effect.line in self._body
+                or not names(gdb.find_pc_line(at), witness, is_inlined=bool(chain))
+            ):
+                begins.add(at)
+        return begins
 
-    def _first_on_lines(self, own: AbstractSet[int], effects: Mapping[int, _Effect]) -> set[int]:
-        """Return those of the *own* effects that come first of their line on a way into a call."""
-        found = set[int]()
-        for key, members in self._members.items():
-            for entry in (at for at in members if self._is_entry(at, key) or at in self._root_set):
-                todo, seen, lines = [entry], {entry}, set[Optional[SourceLine]]()
-                while todo:
-                    at = todo.pop()
-                    if at in own and effects[at].line not in lines:
-                        lines.add(effects[at].line)
-                        found.add(at)
-                    new = {one for one in self._successors[at] if self._is_in(one, key)} - seen
-                    seen |= new
-                    todo += new
-                self._spend(len(seen))
-        return found
+    def _is_own(self, at: int) -> bool:
+        """Return whether *at* is of the function itself, and not of one that is inlined into it."""
+        calls, chain = self._calls[at], self._chains[at]
+        return (
+            chain[0][1:] == calls[-1][1:] if chain and calls else not chain and self._is_wanted(self._block)
+        )
 
-    def _begins_with(self, first: _Effect, effects: Mapping[int, _Effect]) -> set[int]:
-        """Return where the *first* effect of a call is executed; none if that of something else may be among them.
+    def _is_of_namesake(self, at: int) -> bool:
+        """Return whether *at* is of another function of the same name: of other parameters, or template arguments."""
+        parts = split_function(self._name).parts
+        return any(
+            split_function(str(block.function)).parts[-len(parts) :] == parts and not self._is_wanted(block)
+            for _, block in self._code.blocks(at)
+        )
 
-        Code that the compiler has merged may have no line, for which gdb takes that of the code in front of it.
-        """
-        same = {at: one for at, one in effects.items() if one[1:] == first[1:]}
-        begins = {at for at, one in same.items() if one.line == first.line and self._calls[at]}
-        writes = {
-            at for at, one in effects.items() if one.line == first.line and not one.callee and self._calls[at]
-        }
-        if first.written is not None and {effects[at].written for at in writes} == {first.written, None}:
-            begins |= writes  # at an address that is not known, but there is no other
-        if self._is_wanted(self._block):
-            return begins
-        others = same.keys() - begins
-        if any(self._calls[at] for at in others):  # another line does so, too
-            return begins if all(effects[at].line not in (None, first.line) for at in others) else set()
-        unknown = {at for at in others if same[at].line is None or same[at].line in self._body}
-        if first.written is not None:
-            return begins | others
-        return begins | unknown if all(same[at].line == first.line for at in unknown) else set()
+    def _is_whole(self, at: int, witness: Effect) -> bool:
+        """Return whether the instruction stands for one *witness*, and not for those of several calls."""
+        if witness.is_call:
+            return True
+        text = self._instructions[at].text
+        if _ADDS_ONE_TO_MEMORY.match(text):
+            return True
+        stored = _STORES.match(text)
+        todo = [(at, _register(stored[1]), 1)] if stored else []
+        seen = set(todo)
+        loaded = False
+        while todo:
+            here, register, missing = todo.pop()
+            for before in self._predecessors[here]:
+                state = self._before(before, register, missing, witness)
+                if state is None or len(seen) > _MOST_STATES:
+                    return False
+                if state[1] == _LOADED:
+                    loaded = True
+                elif state not in seen:
+                    seen.add(state)
+                    todo.append(state)
+            if not self._predecessors[here]:
+                return False
+        return loaded
+
+    def _before(
+        self, at: int, register: str, missing: int, witness: Effect
+    ) -> Optional[tuple[int, str, int]]:
+        """Return what holds the counter before *at*, and how much is to be added to it; None if unknown."""
+        one = self._instructions[at]
+        effect = self._effects.get(at)
+        if effect is not None and effect[1:] == witness[1:]:
+            return (at, register, missing + 1) if _STORES.match(one.text) else None
+        loads = _LOADS.match(one.text)
+        if loads and _register(loads["into"] or loads["to"]) == register:
+            return (at, _LOADED, 0) if missing == 0 and self._address(loads, at) == witness.target else None
+        adds = _ADDS.match(one.text)
+        if adds is not None and _register(adds["into"]) == register:
+            added = int(adds["further"] or adds["added"] or "0", 16) + bool(adds["minus"] or adds["inc"])
+            return at, _register(adds["source"] or adds["base"] or adds["into"]), missing - added
+        changes = _COMMA.split(one.text)[-1].split()[-1]  # its last operand
+        is_changed = _register(changes) == register and not _COMPARES.match(one.text)
+        if is_changed or (one.is_call and register in _LOST_BY_CALLS):
+            return None
+        return at, register, missing
 
     def _alternate(
-        self, passages: Mapping[int, Passage], begins: AbstractSet[int], effects: Mapping[int, _Effect]
+        self, passages: Mapping[int, Passage], begins: AbstractSet[int], effects: Mapping[int, Effect]
     ) -> bool:
         """Return whether each call that the passages count does its first effect once, and nothing else does."""
         # Whatever throws an exception comes after the first effect.
@@ -876,21 +977,24 @@ class _Reader:
                 return False
             if passage is not None and passage.kind in (Kind.RETURNS, Kind.JUMPS_OUT) and not all(has_done):
                 return False
+            one = self._instructions[at]
+            if calls and one.goes_on and one.target is not None and one.target not in self._calls:
+                return False  # it may leave the function here, unseen
             new = {(one, calls, has_done) for one in self._successors[at]} - seen
             seen |= new
             todo += new
             self._spend(len(new))
         return done >= begins
 
-    def _belongs(self, at: int, effect: _Effect, calls: Calls) -> bool:
+    def _belongs(self, at: int, effect: Effect, calls: Calls) -> bool:
         """Return whether an *effect* is of the innermost call in progress, or of no call if there is none."""
         text = self._instructions[at].text
-        if not effect.callee or effect.line is None or _NEVER_RETURNS.search(text) or _HANDLES.search(text):
+        if not effect.is_call or effect.line is None or _NEVER_RETURNS.search(text) or _HANDLES.search(text):
             return True
         return bool(calls) == bool(self._calls[at] or effect.line in self._body)
 
     def _passages_at(
-        self, begins: AbstractSet[int], effects: Mapping[int, _Effect]
+        self, begins: AbstractSet[int], effects: Mapping[int, Effect]
     ) -> Optional[dict[int, Passage]]:
         """Return the passages of calls that begin with these effects; None if one of them may be within another."""
         if any(len(calls) > 1 for calls in self._calls.values()) or self._is_wanted(self._block):
@@ -903,9 +1007,7 @@ class _Reader:
         passages = {}
         keys = {}
         for at in begins:
-            known = self._calls[at][0] if self._calls[at] else next(iter(self._lines))
-            keys[at] = (at, known[1], known[2])
-            self._lines.setdefault(keys[at], self._lines[known])
+            keys[at] = self._key_at(at)
             kind = Kind.LANDS if at in lands else Kind.ARRIVES
             passages[at] = Passage(kind, (keys[at],), fresh=1, is_pad=at in lands, follows=True)
         anyone = (next(iter(keys.values())),)
@@ -921,9 +1023,7 @@ class _Reader:
                 passages[at] = Passage(Kind.LANDS if at in lands else Kind.ARRIVES, (), is_pad=at in lands)
         return passages
 
-    def _until_last_effect(
-        self, begins: AbstractSet[int], effects: Mapping[int, _Effect]
-    ) -> AbstractSet[int]:
+    def _until_last_effect(self, begins: AbstractSet[int], effects: Mapping[int, Effect]) -> AbstractSet[int]:
         """Return the instructions from the first effect of a call on: its own ones, and those that lead to another."""
         own = {at for at, one in effects.items() if self._calls[at] or one.line in self._body}
         leads, todo = set[int](), list(own - begins)
@@ -995,51 +1095,6 @@ class _Reader:
     def _is_first(self, address: int) -> bool:
         """Return whether *address* is of the first line of the inlined function, if that has several."""
         return self._first is not None and self._line(address) == self._first
-
-    def _is_torn(self, key: BlockKey) -> bool:
-        """Return whether control enters the call from elsewhere at a later line than where else it enters it.
-
-        The compiler has moved its beginning away, to before a branch, or has merged its end with that of another.
-        """
-        entries = {at for at in self._members[key] if self._is_entry(at, key)}
-        if not any(map(self._is_first, entries)):
-            return False
-        depths = {at: self._calls[at].index(key) for at in entries}
-        return any(
-            self._line(at) in self._body
-            and not self._is_first(at)
-            and any(len(self._calls[one]) <= depths[at] for one in self._predecessors[at])
-            for at in entries
-        )
-
-    def _is_merged(self) -> bool:
-        """Return whether calls that the function makes stand outside too, without a line or on one of its own.
-
-        The compiler has merged code of several calls of it, and says no longer whose it is.
-        """
-        made = {
-            callee[1]
-            for at, calls in self._calls.items()
-            if calls and self._instructions[at].is_call
-            and (callee := _CALLEE.search(self._instructions[at].text)) is not None
-        }  # fmt: skip
-        return any(
-            not calls and self._instructions[at].is_call
-            and ((line := self._line(at)) is None or line in self._body)
-            and (callee := _CALLEE.search(self._instructions[at].text)) is not None
-            and callee[1] in made
-            for at, calls in self._calls.items()
-        )  # fmt: skip
-
-    def _has_lost_loop(self) -> bool:
-        """Return whether lines of the function are executed in a loop outside its calls.
-
-        The compiler has moved the first turn of a loop in front of it, and says only of that one that it is a call.
-        """
-        if self._is_wanted(self._block):
-            return False
-        outside = {at for at, calls in self._calls.items() if not calls}
-        return any(self._line(at) in self._body and self._is_repeated(at, outside) for at in outside)
 
     def _is_repeated(self, address: int, area: AbstractSet[int]) -> bool:
         """Return whether control comes back to *address* without leaving the *area*."""
@@ -1122,65 +1177,191 @@ def landing_pads(address: int) -> frozenset[int]:
     return frozenset()
 
 
-def _is_called_once(block: gdb.Block, call: str, line: Optional[SourceLine]) -> bool:
-    """Return whether the source *line* makes this *call* (as disassembled) once, and has no loop.
+def called_instead(name: FunctionName, places: Iterable[tuple[str, int]]) -> set[str]:
+    """Return functions that the source calls at *places* where the program calls that of this *name*.
 
-    False without the source, or if it is newer than the program.
+    Their own code is gone: the compiler has found it to be the same.
     """
-    callee = _CALLEE.search(call)
-    symtab = block.function.symtab
-    if callee is None or line is None or file_name(symtab) != line.file:
-        return False
-    text = next(iter(_source(symtab)[line.number - 1 : line.number]), "")
-    return len(_mentions(callee[1], text)) == 1 and not _LOOPS.search(text)
-
-
-def _is_done_once(function: str, place: gdb.Symtab_and_line, effect: _Effect) -> Optional[bool]:
-    """Return whether the source shows that each call of the *function* begins with an *effect*, on the line of *place*.
-
-    It does not if there is a branch or a loop up to there. None: it is not known.
-    """
-    lines, last = _source(place.symtab), place.line
-    name = re.escape(split_function(function).parts[-1])
-    header = re.compile(rf"(?<![\w.>]){name}\s*\(" if name[-1].isalnum() else rf"{name}\s*\(")
-    for number in range(last, max(last - _LONGEST_HEADER, 0), -1):
-        text = _COMMENT.sub("", " ".join(lines[number - 1 : last]))
-        found = header.search(text)
-        _, begun, body = text[found.end() :].partition("{") if found else ("", "", "")
-        if not found or not begun or ";" in _:
+    found = set[str]()
+    for file, number in set(places):
+        lines = _source(_symtab_of(file))
+        text = _COMMENT.sub("", next(iter(lines[number - 1 : number]), ""))
+        if not text or not name.parts[-1].isidentifier() or _mentions(re.escape(name.parts[-1]), text):
             continue
-        if effect.callee and effect.callee != "?":
-            called = _mentions(effect.callee, body)
-            return len(called) == 1 and not _BRANCHES.search(body[: called[0]])
-        return not _BRANCHES.search(body.partition(";")[0] if number == last else body)
-    return None
-
-
-def _own_call(function: str, source: Sequence[str], first: int) -> Optional[int]:
-    """Return the last line of the *source* on which the *function* that begins on its *first* line calls itself."""
-    name, depth, found = split_function(function).parts[-1], 0, None
-    for number, line in enumerate(source[first - 1 :], first):
-        text = _COMMENT.sub("", line)
-        body = text if depth else text.partition("{")[2]
-        if re.search(rf"(?<![\w.>:]){re.escape(name)}\s*\(", body):
-            found = number
-        depth += text.count("{") - text.count("}")
-        if depth <= 0 and "}" in text:
-            break
+        for called in set(re.findall(r"(?<![\w.>:])([A-Za-z_]\w*)\s*\(", text)):
+            header = re.compile(
+                rf"^(?!\s*#)[\w\s*&]*\b{called}\s*\([^;]*$|^(?!\s*#)[\w\s*&]*\b{called}\s*\([^;]*\)\s*{{"
+            )
+            if any(map(header.match, lines)) and not _has_code(called):
+                found.add(called)
     return found
 
 
-def _mentions(name: str, text: str) -> list[int]:
-    return [found.start() for found in re.finditer(rf"\b{re.escape(name)}\b", text)]
+def _symtab_of(file: str) -> Optional[gdb.Symtab]:
+    with suppress(gdb.error):
+        return next((one.symtab for one in gdb.decode_line(f'"{file}":1')[1] or ()), None)
+    return None
 
 
-def _source(symtab: gdb.Symtab) -> list[str]:
+def _has_code(function: str) -> bool:
+    try:
+        return bool(gdb.decode_line(f"-function {function}")[1])
+    except gdb.error:
+        return False
+
+
+def functions_with(
+    witness: Effect, is_wanted: Callable[[gdb.Block], bool], known: AbstractSet[BlockKey]
+) -> Optional[dict[BlockKey, gdb.Block]]:
+    """Return functions with code that does what the *witness* does, and whose source does not say so.
+
+    They have calls which nothing describes. Those *known* are left out. None: the code is too large to be searched.
+    """
+    found: dict[BlockKey, gdb.Block] = {}
+    references = _references(witness) if witness.target is not None else []
+    if references is None:
+        return None
+    for at in references:
+        blocks = function_blocks(at)
+        if not blocks or any(map(is_wanted, blocks)) or block_key(blocks[-1]) in known:
+            continue
+        place = gdb.find_pc_line(at)
+        is_line = place.symtab is not None and (file_name(place.symtab), place.line) == witness.line
+        if is_line or not names(place, witness, is_inlined=len(blocks) > 1):
+            found[block_key(blocks[-1])] = blocks[-1]
+    return found
+
+
+def _references(witness: Effect) -> Optional[list[int]]:
+    """Return addresses within all instructions that use the target of the *witness*; None if the code is too large.
+
+    x86-64 has the distance from the end of the instruction, behind which a value of up to four bytes may stand.
+    """
+    target = witness.target or 0
+    library, found = library_at(target), list[int]()
+    for line in gdb_text("info files").splitlines():
+        section = _CODE.match(line)
+        if section is None or section[3] != library:
+            continue
+        start, end = int(section[1], 16), int(section[2], 16)
+        if end - start > _MOST_BYTES:
+            return None
+        code = memoryview(_read_memory(start, end - start))
+        for shift in range(4):
+            words = code[shift : shift + (len(code) - shift) // 4 * 4].cast("i")
+            wanted = {
+                target - start - shift - 4 - more for more in ((0,) if witness.is_call else (0, 1, 2, 4))
+            }
+            places = [4 * at for at, word in enumerate(words) if word + 4 * at in wanted]
+            found += [start + shift + one for one in places]
+    return found
+
+
+def is_done_once(function: str, place: gdb.Symtab_and_line, effect: Effect) -> Optional[bool]:
+    """Return whether the source shows that each call of the *function* has the *effect* once, on the line of *place*.
+
+    It does not if there is a branch or a loop up to there, or if a variable is not counted up by one: the compiler
+    joins other writes. None: it is not known.
+    """
+    lines, last = _source(place.symtab), place.line
+    parts, target = split_function(function).parts, _target_name(effect)
+    if not lines or not parts or not target:
+        return None
+    name = re.escape(parts[-1])
+    header = re.compile(
+        rf"(?<![\w.>]){name}\s*\([^;{{]*{{" if name[-1].isalnum() else rf"{name}\s*\([^;{{]*{{"
+    )
+    for number in range(last, max(last - _LONGEST_HEADER, 0), -1):
+        found = header.search(_COMMENT.sub("", "\n".join(lines[number - 1 : last + _LONGEST_HEADER])))
+        if not found or found.start() > len(lines[number - 1]):
+            continue
+        body = _body_of("\n".join(_COMMENT.sub("", line) for line in lines[number - 1 :]), found.end())
+        first = number + found.string[: found.end()].count("\n")
+        done = [at for at, text in _mentions(target, body) if effect.is_call or _COUNTS_UP.match(text)]
+        here = [at for at in done if first + body[:at].count("\n") == last]
+        if effect.is_call or len(done) == 1:
+            here = done
+        return len(here) == 1 and not _BRANCHES.search(body[: here[0]])
+    return None
+
+
+def _body_of(text: str, start: int) -> str:
+    """Return the *text* from *start*, behind an opening brace, to the brace that closes it."""
+    depth = 1
+    for found in re.compile(r"[{}]").finditer(text, start):
+        depth += 1 if found[0] == "{" else -1
+        if not depth:
+            return text[start : found.start()]
+    return text[start:]
+
+
+def names(place: gdb.Symtab_and_line, effect: Effect, *, is_inlined: bool = False) -> bool:
+    """Return whether the source line of *place* names the target of the *effect*; True if there is no source.
+
+    In the code of an inlined function gdb may give a line of it that is in front.
+    """
+    lines = _source(place.symtab)
+    if not lines:
+        return bool(place.line)
+    text = (
+        "\n".join(lines[place.line - 1 : place.line + (_LONGEST_HEADER if is_inlined else 0)])
+        if place.line
+        else ""
+    )
+    return bool(_mentions(_target_name(effect), text))
+
+
+def _line_of(place: gdb.Symtab_and_line) -> str:
+    return _COMMENT.sub("", next(iter(_source(place.symtab)[max(place.line - 1, 0) : place.line]), ""))
+
+
+def _pattern(function: str) -> str:
+    """Return a pattern for the plain name of a *function*."""
+    return re.escape(split_function(function).parts[-1])
+
+
+def _target_name(effect: Effect) -> str:
+    """Return a pattern for the name of a called function or a variable; empty if it is unknown."""
+    symbol = symbol_at(effect.target, demangled=True) if effect.target is not None else ""
+    symbol, _, offset = symbol.partition("@")[0].partition(" + ")
+    if effect.is_call:
+        return re.escape(next(reversed(split_function(symbol).parts), "").partition(".")[0])
+    name = re.escape(symbol.rpartition("::")[2].partition(".")[0])
+    for one in (gdb.lookup_global_symbol(symbol), gdb.lookup_static_symbol(symbol)) if name else ():
+        kind = one.type.strip_typedefs() if one is not None and one.is_variable else None
+        if kind is not None and kind.code == gdb.TYPE_CODE_STRUCT:
+            fields = (
+                field for field in kind.fields() if getattr(field, "bitpos", -1) == 8 * int(offset or 0)
+            )
+            return next((rf"{name}\s*(?:\.|->)\s*{field.name}" for field in fields if field.name), name)
+    return name
+
+
+def _register(name: str) -> str:
+    """Return the register of which *name* is a part: "ax" for "eax" and "rax"."""
+    found = _REGISTER.match(name.lstrip("%"))
+    return (found[1] or found[2]) if found else name
+
+
+def _mentions(pattern: str, text: str) -> list[tuple[int, str]]:
+    """Return where a name of this *pattern* stands in *text*, and what stands around each; none of an empty one."""
+    word = re.compile(rf"((?:\+\+\s*)?(?:\w+(?:\.|->|::))*(?<!\w){pattern}(?!\w))(?=([^;,]*))")
+    return [(found.start(), found[1] + found[2]) for found in word.finditer(text)] if pattern else []
+
+
+@functools.lru_cache(maxsize=64)
+def _lines_of(path: str, changed: float) -> list[str]:
+    source = Path(path)
+    return [] if source.stat().st_mtime > changed else source.read_text(errors="replace").splitlines()
+
+
+def _source(symtab: Optional[gdb.Symtab]) -> list[str]:
     """Return the lines of a source file; none if it is not to be had, or newer than the program."""
     try:
-        source = Path(symtab.fullname())
-        if source.stat().st_mtime > Path(symtab.objfile.filename).stat().st_mtime:
+        if symtab is None:
             return []
-        return source.read_text(errors="replace").splitlines()
+        program = symtab.objfile.filename
+        return _lines_of(symtab.fullname(), Path(program).stat().st_mtime)
     except (OSError, ValueError):
         return []
 

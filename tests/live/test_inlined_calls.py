@@ -221,6 +221,36 @@ def test_calls_whose_code_was_repeated_joined_or_merged_are_counted_by_what_each
     assert said == lost
 
 
+LOST = ("keep", "is_odd", "is_even", "first", "second", "weigh", "sum")
+
+
+@pytest.mark.parametrize(
+    ("compiler", "level"), cover(BUILDS, lambda compiler, level: (compiler, level) in USUAL or level == LTO)
+)
+def test_no_call_that_the_compiler_has_joined_folded_or_computed_ahead_is_miscounted_without_a_word(
+    program: Program, scratch: Path, compiler: str, level: tuple[str, ...]
+) -> None:
+    points = "".join(f"  - {{at: {name}}}\n" for name in LOST)
+    target = built(program, "inlined_lost", compiler, level)
+    target.touch()  # a source that is newer is not trusted
+    played = play(f"engine: faults\npoints:\n{points}", scratch, program=target)
+    own = {name: int(calls) for name, calls in re.findall(r"^(\w+) (\d+)$", played.out, re.M)}
+    hits = {name: point["hits"] for name, point in zip(LOST, played.facts["points"])}
+    slugs = ("inlined-unclear", "point-unresolved")
+    said = [one["message"] for one in played.facts["warnings"] if one["slug"] in slugs]
+    named = {name for name in LOST if any(f"'{name}'" in text for text in said)}
+    counted = set(LOST) - named
+    assert {name: hits[name] for name in counted} == {name: own[name] for name in counted}
+    assert counted >= {"keep", "is_odd", "is_even"}
+    assert any(
+        "'weigh' is inlined at" in text and "so that its calls can't be counted" in text for text in said
+    )
+    if hits["first"] != own["first"]:
+        assert any(
+            "'first' has the code of second in this program (folded by the compiler)" in text for text in said
+        )
+
+
 CONDITIONS = {
     "work": "n % 3 == 0",
     "Pool::add": "size % 2 == 0 && this->name[0] == 'n'",
@@ -410,6 +440,7 @@ from gdbmem.debugger.snapshots.inlined_breakpoints import InlinedCalls
 
 class Listener:
     note = print
+    wants_ends = True
 
 steps = 0
 def trace(frame, event, argument):
@@ -423,7 +454,7 @@ for name in ("few", "many"):
     steps = 0
     sys.settrace(trace)
     code = inlined_code.read_inlined_code(
-        gdb.selected_frame().architecture(), block, lambda inlined: str(inlined.function) == "work"
+        gdb.selected_frame().architecture(), block, lambda inlined: str(inlined.function) == "work", "work"
     )
     sys.settrace(None)
     print("FOUND", sum(len(passage.calls) == 1 for passage in code.passages.values()), steps)
@@ -433,7 +464,7 @@ def press(inlined):
     return True
 
 try:
-    inlined_code.read_inlined_code(gdb.selected_frame().architecture(), block, press)
+    inlined_code.read_inlined_code(gdb.selected_frame().architecture(), block, press, "work")
 except KeyboardInterrupt:
     print("ENDED")
 inlined_code._MOST_INSTRUCTIONS = 500

@@ -21,7 +21,7 @@ from gdbmem.debugger.snapshots.return_breakpoints import Returns
 from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.debugger.stopping.stops import RepeatedHits, keep_postponed_steps
-from gdbmem.debugger.terminal import gdb_text, symbol_at
+from gdbmem.debugger.terminal import symbol_at
 from gdbmem.errors import GdbmemError, UsageError, internal_error
 from gdbmem.recipes.recipe import HitFilter
 from gdbmem.runs.distrust import check_name
@@ -235,10 +235,9 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         return self._spent
 
     @property
-    def addresses(self) -> set[int]:
-        """Where gdb's own breakpoint counts calls; none if their ends matter."""
-        said = gdb_text(f"info breakpoints {self.number}") if self._returns is None else ""
-        return {int(one, 16) for one in re.findall(r"\b0x[0-9a-f]+", said)}
+    def wants_ends(self) -> bool:
+        """True if the action follows the end of each call."""
+        return self._returns is not None
 
     def _deleted(self, point: gdb.Breakpoint) -> None:
         if point == self:

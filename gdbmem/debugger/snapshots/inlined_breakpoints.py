@@ -66,8 +66,8 @@ class Listener(Protocol):
         """True if it wants to be told of no further call."""
 
     @property
-    def addresses(self) -> set[int]:
-        """Where gdb's own breakpoint counts calls; none if their ends matter."""
+    def wants_ends(self) -> bool:
+        """True if the ends of calls matter."""
 
 
 class InlinedCalls:
@@ -81,7 +81,6 @@ class InlinedCalls:
         self._codes: dict[BlockKey, inlined_code.InlinedCode] = {}
         self._too_large: set[BlockKey] = set()
         self._others: set[str] = set()  # functions whose code has the name, too
-        self._looped: set[str] = set()  # functions whose calls of themselves have been looked for
         self._points: list[OwnedBreakpoint] = []
         self._threads: dict[Thread, list[_Frame]] = {}
         self._covered: dict[int, bool] = {}
@@ -117,17 +116,32 @@ class InlinedCalls:
         with suppress(gdb.error):  # no such function yet
             for place in gdb.decode_line(self._location)[1] or ():
                 blocks = function_blocks(place.pc) if place.pc is not None else []
-                if len(blocks) == 1 and blocks[0].start == _symbol_address(self._location):
-                    self._note_others(blocks[0])  # it may have another name
+                if not blocks:
                     continue
-                if blocks and (len(blocks) > 1 or not is_named(name, str(blocks[0].function))):
+                if len(blocks) > 1 or block_key(blocks[-1]) not in self._codes:
                     self._add(blocks[-1], name)
-                if blocks and block_key(blocks[-1]) not in (self._codes.keys() | self._too_large):
+                if block_key(blocks[-1]) not in (self._codes.keys() | self._too_large):
                     self._note_others(blocks[-1])
+        found = [code for key, code in self._codes.items() if key not in known]
+        found += self._add_undescribed(name, found)
         self._covered.clear()
-        unclear = {one for key, code in self._codes.items() if key not in known for one in code.unclear}
+        unclear = sorted({one for code in found if not code.is_proved for one in code.lines})
         if unclear:
-            self.listener.note(_unclear(self._location, sorted(unclear)))
+            self.listener.note(_unclear(self._location, unclear, ends=self.listener.wants_ends))
+        self._note_twins([line for code in found for line in code.lines])
+
+    def _add_undescribed(
+        self, name: FunctionName, codes: Sequence[inlined_code.InlinedCode]
+    ) -> list[inlined_code.InlinedCode]:
+        """Find the calls that nothing describes: code of other functions that does what each call does once."""
+        known = set(self._codes)
+        for witness in {code.witness for code in codes if code.witness is not None}:
+            others = inlined_code.functions_with(
+                witness, lambda block: is_named(name, str(block.function)), known
+            )
+            for block in (others or {}).values():
+                self._add(block, name, witness)
+        return [code for key, code in self._codes.items() if key not in known]
 
     def _note_line(self) -> None:
         """Say that gdb decides how often a line of inlined code is reached, or that it has taken another line."""
@@ -167,7 +181,6 @@ class InlinedCalls:
             others.add(function)
         others = {one for one in others if not is_named(self._name, one)} - self._others
         self._others |= others
-        self._note_tail_call(block)
         if others:
             named = ", ".join(sorted(others)[:_NAMED_LINES])
             self.listener.note(
@@ -175,25 +188,21 @@ class InlinedCalls:
                 " program is loaded), so calls of either are counted"
             )
 
-    def _note_tail_call(self, block: gdb.Block) -> None:
-        """Say where the function calls itself by a jump, which no breakpoint on it tells from a loop."""
-        function = str(block.function)
-        if function in self._looped or self._name is None or not is_named(self._name, function):
-            return
-        self._looped.add(function)
-        with suppress(inlined_code.LargeFunctionError):
-            line = inlined_code.looped_tail_call(
-                gdb.selected_frame().architecture(), block, self.listener.addresses
+    def _note_twins(self, places: Sequence[tuple[str, int]]) -> None:
+        """Say that a call of another function counts, too: the compiler has folded both, and calls this one."""
+        assert self._name is not None
+        others = inlined_code.called_instead(self._name, places)
+        if others - self._others:
+            self._others |= others
+            named = ", ".join(sorted(others)[:_NAMED_LINES])
+            self.listener.note(
+                f"'{self._location}' has the code of {named} in this program (folded by the compiler), so calls of"
+                " either are counted; compile with -fno-ipa-icf"
             )
-            if line is not None:
-                called = f"{PurePath(line.file).name}:{line.number}"
-                self.listener.note(
-                    f"'{self._location}' calls itself at {called}, of which the compiler has made a loop (a tail call),"
-                    f" so those calls are not counted; put a point at {called}, too, or compile with"
-                    " -fno-optimize-sibling-calls"
-                )
 
-    def _add(self, block: gdb.Block, name: FunctionName) -> None:
+    def _add(
+        self, block: gdb.Block, name: FunctionName, witness: Optional[inlined_code.Effect] = None
+    ) -> None:
         key = block_key(block)
         if key in self._codes or key in self._too_large:
             return
@@ -202,6 +211,9 @@ class InlinedCalls:
                 gdb.selected_frame().architecture(),
                 block,
                 lambda inlined: is_named(name, str(inlined.function)),
+                "::".join(name.parts),
+                ends=self.listener.wants_ends,
+                witness=witness,
             )
         except inlined_code.LargeFunctionError:
             self._too_large.add(key)
@@ -269,8 +281,9 @@ class InlinedCalls:
             blocks = function_blocks(address)
             key = block_key(blocks[-1]) if blocks else None
             is_own = bool(blocks) and is_named(self._name, str(blocks[-1].function))
+            is_counted = key in self._codes and (len(blocks) > 1 or not is_own or self._codes[key].counts_own)
             is_part = is_own and ".part." in symbol_at(int(blocks[-1].function.value().address))
-            self._covered[address] = is_part or (key in self._codes and (len(blocks) > 1 or not is_own))
+            self._covered[address] = is_part or is_counted
         return self._covered[address]
 
     # -- a thread passes ----------------------------------------------------------------------------------
@@ -387,13 +400,17 @@ def _shared(here: _Frame, calls: inlined_code.Calls) -> int:
     return number
 
 
-def _unclear(location: str, places: Sequence[tuple[str, int]]) -> str:
+def _unclear(location: str, places: Sequence[tuple[str, int]], *, ends: bool) -> str:
     named = ", ".join(f"{PurePath(file).name}:{line}" for file, line in places[:_NAMED_LINES])
     more = f" and {plural(len(places) - _NAMED_LINES, 'more line')}" if len(places) > _NAMED_LINES else ""
+    what, instead = (
+        ("calls and their ends", "the line that is executed after each of them")
+        if ends
+        else ("calls", "a line that calls it")
+    )
     return (
-        f"'{location}' is inlined at {plural(len(places), 'line')} ({named}{more}) so that its calls can't be told"
-        " apart or their end be seen; put a point at the line that is executed after each of them, or compile with"
-        " -fno-inline"
+        f"'{location}' is inlined at {plural(len(places), 'line')} ({named}{more}) so that its {what} can't be counted:"
+        f" the compiler may have joined, copied or moved them; put a point at {instead}, or compile with -fno-inline"
     )
 
 

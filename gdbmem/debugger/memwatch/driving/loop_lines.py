@@ -245,10 +245,12 @@ def finish_ends(frame: gdb.Frame) -> Optional[Ends]:
     if key is None or key not in map(block_key, blocks[:-1]):
         return None
     try:
-        code = read_inlined_code(frame.architecture(), blocks[-1], lambda block: block_key(block) == key)
+        code = read_inlined_code(
+            frame.architecture(), blocks[-1], lambda block: block_key(block) == key, key[2]
+        )
     except LargeFunctionError:
         return None
-    if code is None or code.unclear:
+    if code is None or not code.is_proved:
         return None
     exits = [at for at, one in code.passages.items() if one.kind is Kind.ARRIVES and not one.is_middle]
     return Ends(sorted(exits), int(blocks[-1].function.value().address))
