@@ -12,7 +12,8 @@ from gdbmem.linux.faults.event import Born, Executed, LostRecords, Mapped, Recor
 from gdbmem.linux.process.process import thread_ids, words_of
 
 _RING_PAGES = 32  # 130 processes that execute a program, between two calls of take()
-_EXEC_NANOSECONDS = 5 * 10**9  # one that has not executed another program by then, on a busy machine, works itself
+# A child that has not executed another program by then, on a busy machine, works itself.
+_EXEC_NANOSECONDS = 5_000_000_000
 # Python's process that removes what was shared at the end runs none of the program's code.
 _TRACKER = "from multiprocessing.resource_tracker import"
 _NO_SAMPLES = SampleLayout(0, has_page_size=False)

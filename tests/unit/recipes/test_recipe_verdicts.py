@@ -222,7 +222,9 @@ def test_a_program_whose_memory_may_not_be_read_passes_no_gate(tmp_path: Path) -
         expectation = Expectation(*names, Position(9, 5), at_most=100 << 20)
         verdict = verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
         assert verdict.met is met
-    assert main(["diff", f"{outcome.run.folder}:m#1", f"{outcome.run.folder}:m#3", "--fail-on", "1GiB"]) == 125
+    assert (
+        main(["diff", f"{outcome.run.folder}:m#1", f"{outcome.run.folder}:m#3", "--fail-on", "1GiB"]) == 125
+    )
 
 
 def test_processes_of_the_programs_own_file_are_held_against_any_limit(tmp_path: Path) -> None:
