@@ -284,3 +284,14 @@ def test_a_thread_that_ends_in_a_step_is_reported_to_have_ended_and_so_is_what_t
     for command in ("next", "limit +1MiB", "growth", "function work"):
         said = run_gdb(program("threads_end"), [*start, f"memwatch {command}"], folder=scratch)
         assert "the selected thread has ended; 'info threads'" in said.output + said.complaints
+
+
+def test_what_threads_that_began_in_a_step_did_is_not_counted_as_the_steps_own(
+    program: Program, scratch: Path
+) -> None:
+    start = [f"break {line_of('spawns.c', 'HERE')}", "run"]
+    run_gdb(program("spawns", "-O0"), [*start, "memwatch next --json -o steps.json"], folder=scratch)
+    (step,) = steps(scratch)
+    assert step["lock"] == "shared"
+    # gdb lets threads that begin run, also where it has locked the others: their part is known whole, or not at all.
+    assert step["others_bytes"] is None or step["others_bytes"] >= 16 << 20

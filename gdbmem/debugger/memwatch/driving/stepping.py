@@ -384,6 +384,7 @@ class Stepper:
 
     def _let_others_run(self, start: Here, progress: Progress) -> Stop:
         """Let all threads run until the call in which the stepped one waits is over."""
+        self._see_new_threads(start, progress)
         progress.shared = True
         before = activities(self._pid) if self._pid is not None else {}
         set_locking("off")
