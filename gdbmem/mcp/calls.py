@@ -411,7 +411,8 @@ def _paths(found: JsonObject, sites: Optional[JsonObject]) -> JsonObject:
 
 
 def _line(frame: JsonObject) -> JsonObject:
-    return {key: frame[key] for key in ("function", "file", "line")}
+    found = {key: frame[key] for key in ("function", "file", "line")}
+    return found if frame["file"] or not frame.get("object") else {**found, "object": frame["object"]}
 
 
 def _snapshots(listed: Sequence[JsonObject]) -> list[JsonObject]:

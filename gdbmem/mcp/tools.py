@@ -137,7 +137,9 @@ _LINE = _object(
         "function": {"type": _OR_NULL["string"]},
         "file": {"type": _OR_NULL["string"]},
         "line": {"type": _OR_NULL["integer"]},
-    }
+        "object": {"type": "string", "description": "the program or library, where the file is not known"},
+    },
+    "object",
 )
 _PATH: JsonObject = {
     "uncertain_bytes": {"type": _OR_NULL["integer"], "description": "the possible error of 'bytes'"},

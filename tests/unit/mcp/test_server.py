@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from gdbmem.mcp.calls import Job, Toolbox
+from gdbmem.mcp.calls import Job, Toolbox, _line
 from gdbmem.mcp.server import MOST_LINE_BYTES, Server, _fitted
 from gdbmem.mcp.tools import READING, RUNNING
 
@@ -252,3 +252,10 @@ def test_a_result_too_long_for_an_agent_loses_rows_but_no_bytes() -> None:
     assert kept["omitted_rows"] == 102 - len(kept["rows"])
     assert sum(row["bytes"] for row in kept["rows"]) + kept["omitted_bytes"] == kept["total_bytes"]
     assert json.loads(result["content"][0]["text"]) == kept
+
+
+def test_a_frame_without_a_name_says_in_which_program_or_library_it_is() -> None:
+    nameless: dict[str, object] = {"function": None, "file": None, "line": None, "object": "/usr/bin/ls"}
+    assert _line(nameless) == nameless
+    named = {**nameless, "function": "f", "file": "a.c", "line": 3}
+    assert "object" not in _line(named)
