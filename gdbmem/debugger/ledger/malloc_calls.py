@@ -15,7 +15,7 @@ import gdb
 from gdbmem.debugger.command import Command
 from gdbmem.debugger.ledger.explain import core_path, local_pid, read_ledger_here
 from gdbmem.debugger.location import frames_from, gdb_setting, program_file
-from gdbmem.debugger.native.inferior import program, signed
+from gdbmem.debugger.native.inferior import program, signed, waits_for_condition
 from gdbmem.debugger.program import address_of, scheduler_locking, selection_kept
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
@@ -372,7 +372,7 @@ def _purge_of(malloc: OtherMalloc, ledger: Ledger) -> _Step:
     with selection_kept():
         for thread in gdb.selected_inferior().threads():
             thread.switch()
-            if _returns_into(text):
+            if _returns_into(text) and not waits_for_condition():
                 raise refused(
                     f"thread {thread.num} is inside {malloc.allocator}, or was lately: {purge.words} might deadlock"
                 )

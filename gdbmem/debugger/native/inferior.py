@@ -34,6 +34,12 @@ _CALLS = 15  # that have room for both in one piece of our memory, behind the in
 _MAP_BYTES = (_CALLS + 1) * _STATE_BYTES + _CALLS * _STACK_BYTES  # less than a huge page, all of it resident
 _MAP_ARGUMENTS = (0, _MAP_BYTES, 7, 0x22, -1, 0)
 _WORD = (1 << 64) - 1
+# Registers of a futex call, by architecture: its number and that of the call, its result, its command.
+_FUTEX = (("orig_rax", 202, "rax", "rsi"), ("x8", 98, "x0", "x1"))
+_WAIT_BITSET, _COMMAND = 9, 0x7F
+_INTERRUPTED = range(
+    -516, -511
+)  # what the kernel returns, and nobody else sees, until it makes the call again
 _ALLOCATOR = re.compile(
     r"(?:je_|_rjem_|rjem_|tc_)?(?:malloc\w*|calloc|realloc\w*|free|cfree|sdallocx|\w*allocx|posix_memalign|memalign"
     r"|aligned_alloc|valloc|pvalloc|mallctl\w*)|operator (?:new|delete).*|tcmalloc::.*|(?:je|_rjem_je)_\w+"
@@ -371,7 +377,11 @@ def outside_allocator(library: str) -> Iterator[None]:
     with selection_kept():
         gdb.newest_frame().select()
         refuse_inside(library)
-        busy = [thread.num for thread in others if thread.switch() is None and is_inside(library)]
+        busy = [
+            thread.num
+            for thread in others
+            if thread.switch() is None and not waits_for_condition() and is_inside(library)
+        ]
     if busy:
         warn(
             f"thread {busy[0]} is inside {library}: all threads run while the snapshot is taken",
@@ -406,6 +416,20 @@ def is_inside(library: str, only: Optional[gdb.Frame] = None) -> bool:
         elif _ALLOCATOR.fullmatch(frame.name() or ""):
             return True
         frame, count = frame.older(), count + 1
+    return False
+
+
+def waits_for_condition() -> bool:
+    """Return whether the selected thread waits for a condition, and so has released the lock that belongs to it.
+
+    As jemalloc's background threads do, inside the allocator, most of the time. A wait for a lock is another command.
+    Source: glibc nptl/futex-internal.c; Linux, include/linux/errno.h.
+    """
+    frame = gdb.newest_frame()
+    for call, number, result, command in _FUTEX:
+        with suppress(ValueError, gdb.error):  # no such register
+            if int(frame.read_register(call)) == number and int(frame.read_register(result)) in _INTERRUPTED:
+                return int(frame.read_register(command)) & _COMMAND == _WAIT_BITSET
     return False
 
 
