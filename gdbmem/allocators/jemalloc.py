@@ -348,17 +348,21 @@ def _decode(view: SearchedMemory, tree: _Tree, bits: _Bits) -> Optional[_Extents
     classes = words >> bits.size_class & 0xFF
     is_sized = (states == _ACTIVE) & (classes < _CLASSES)
     is_slab = is_sized & (words >> bits.slab & 1 == 1)
+    sizes, lengths = np.array(_size_classes()), ends - starts
+    small = _small_bins(1 << tree.form.page_bits)
+    # A small block that jemalloc's heap profiler samples has the pages of the smallest large one, as which jemalloc
+    # counts it, but its own class (arena_prof_promote in src/arena.c).
+    is_sampled = is_sized & ~is_slab & (classes < small)
+    is_sampled &= (lengths == sizes[small]) | (lengths == sizes[small] - page)
+    classes = np.where(is_sampled, small, classes)
     in_huge_page = np.zeros(len(words), bool)
     if bits.of_huge_page is not None:
         in_huge_page = words >> bits.of_huge_page & 1 == 1
     are_cached = (states == _ACTIVE) & ~is_sized & in_huge_page  # the bit for slabs stays
     free_blocks = words >> bits.free_blocks & (2 << tree.form.page_bits - _LEAST_BLOCK_BITS) - 1
-    sizes = np.array(_size_classes())
     sizes_of = sizes[np.minimum(classes, _CLASSES - 1)]
-    lengths = ends - starts
     blocks = (lengths / sizes_of).astype(np.int64)  # exact below 2^53, and faster than numpy's //
-    of_slab = classes < _small_bins(1 << tree.form.page_bits)
-    is_whole = ~is_slab | (of_slab & (blocks * sizes_of == lengths) & (free_blocks <= blocks))
+    is_whole = ~is_slab | ((classes < small) & (blocks * sizes_of == lengths) & (free_blocks <= blocks))
     # A large block has the pages of its size class or, since 5.3.1, those of its size, which is of that class.
     is_large = is_sized & ~is_slab
     sizes_below = sizes[np.clip(classes - 1, 0, _CLASSES - 1)]

@@ -120,6 +120,19 @@ def test_a_large_block_that_is_smaller_than_its_class_is_counted_by_its_pages() 
     assert _third_span(45 << SIZED, 17) == (LARGE, 17 * PAGE, 1)
 
 
+@pytest.mark.parametrize("pages", [4, 5], ids=["as it is", "cache oblivious"])
+def test_blocks_that_its_own_profiler_samples_do_not_make_the_heap_of_jemalloc_unreadable(pages: int) -> None:
+    extents = [
+        (0, 1, EXTENTS[0][2]),
+        *((at, at + pages, 11 << SIZED) for at in range(1, 1 + 6 * pages, pages)),
+    ]
+    heap = _Process(extents).read()
+    assert heap is not None and heap.odd_descriptors == 0
+    is_large = heap.spans.kinds == LARGE
+    assert heap.spans.block_bytes[is_large].tolist() == [4 * PAGE] * 6  # as jemalloc itself counts them
+    assert heap.spans.live_blocks.sum() == 28 + 6
+
+
 def test_freed_pages_of_a_huge_page_are_in_a_cache() -> None:
     assert _third_span(232 << SIZED | OF_SLAB | OF_HUGE_PAGE | 1 << 28, 2) == (CACHED, 0, 0)
 
