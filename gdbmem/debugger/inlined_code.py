@@ -792,8 +792,8 @@ class _Reader:
         return {at: Passage(Kind.ARRIVES, (self._key_at(at),), fresh=1, follows=True) for at in begins}
 
     def _loops_itself(self, begins: AbstractSet[int]) -> bool:
-        """Return whether the function's own code does its first effect in a loop: it calls itself by a jump."""
-        return any(self._is_repeated(at, self._instructions.keys()) for at in begins)
+        """Return whether the function's own code does its first effect several times: it calls itself by a jump."""
+        return any(begins & self._reachable(self._successors[at]) for at in begins)
 
     def _key_at(self, at: int) -> BlockKey:
         """Return the key of a call that is known by its first effect."""
@@ -1095,19 +1095,6 @@ class _Reader:
     def _is_first(self, address: int) -> bool:
         """Return whether *address* is of the first line of the inlined function, if that has several."""
         return self._first is not None and self._line(address) == self._first
-
-    def _is_repeated(self, address: int, area: AbstractSet[int]) -> bool:
-        """Return whether control comes back to *address* without leaving the *area*."""
-        seen: set[int] = set()
-        todo = [address]
-        while todo:
-            new = area & set(self._successors[todo.pop()])
-            if address in new:
-                return True
-            todo += new - seen
-            seen |= new
-        self._spend(len(seen))
-        return False
 
     def _is_start(self, address: int) -> bool:
         """Return whether the innermost call begins at *address* rather than shares what follows with another one."""
