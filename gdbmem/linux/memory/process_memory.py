@@ -5,9 +5,12 @@ from __future__ import annotations
 import mmap
 import os
 import struct
+import time
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from threading import Thread
 from typing import Callable, Optional
 
 from gdbmem.errors import TargetError
@@ -132,7 +135,10 @@ class ProcMemory:
 
 
 _POPULATE = 0x8000  # MAP_POPULATE
-_MOST_BYTES = 16 << 20  # that are taken at once, and between two checks
+_PIECE = 4 << 20  # bytes that are taken at once
+_SMALL = 1 << 18  # bytes, below which a thread would mostly wait for the others
+_MOST_THREADS = 4
+_CHECK_SECONDS = 0.004
 _MOST_READ = 1 << 30
 
 
@@ -151,32 +157,58 @@ class TakenMemory:
         self._blank = Ranges()
 
     def take(self, pages: Ranges, blank: Ranges, check: Callable[[], None]) -> None:
-        """Copy *pages* of the process, which is held; *check* is called every few milliseconds and may raise.
+        """Copy *pages* of the process, which is held, in several threads.
 
-        Memory is *blank* where there are no pages.
+        *check* is called every few milliseconds and may raise. Memory is *blank* where there are no pages.
         """
         self._blank = blank
-        unchecked_bytes = _MOST_BYTES
-        for start, end in pages.items:
-            for address in range(start, end, _MOST_BYTES):
-                if unchecked_bytes >= _MOST_BYTES:
-                    check()
-                    unchecked_bytes = 0
-                size = min(end - address, _MOST_BYTES)
-                unchecked_bytes += size
-                self._take(address, size)
-
-    def _take(self, address: int, size: int) -> None:
-        if size > len(self._room):
-            self._room = _new_room(2 * _MOST_BYTES)
-        piece = self._room[:size]
+        pieces = [
+            (at, self._part_of_room(min(end - at, _PIECE)))
+            for start, end in pages.items
+            for at in range(start, end, _PIECE)
+        ]
+        small = deque(piece for piece in pieces if len(piece[1]) < _SMALL)
+        large = deque(piece for piece in pieces if len(piece[1]) >= _SMALL)
+        missing: set[int] = set()
+        number = min(_MOST_THREADS, len(os.sched_getaffinity(0)), len(large))
+        threads = [Thread(target=self._take, args=(large, missing, lambda: None)) for _ in range(number - 1)]
+        for thread in threads:
+            thread.start()
         try:
-            self._memory.read_into(address, piece)
-        except MemoryUnreadable:
-            return  # nor can it be read later
-        self._room = self._room[size:]
-        self._starts.append(address)
-        self._pieces.append(piece)
+            for todo in (small, large):
+                self._take(todo, missing, check)
+        finally:
+            large.clear()
+            for thread in threads:
+                thread.join()
+        for address, piece in pieces:
+            if address not in missing:
+                self._starts.append(address)
+                self._pieces.append(piece)
+
+    def _part_of_room(self, size: int) -> memoryview:
+        if size > len(self._room):
+            self._room = _new_room(4 * _PIECE)
+        part, self._room = self._room[:size], self._room[size:]
+        return part
+
+    def _take(
+        self, todo: deque[tuple[int, memoryview]], missing: set[int], check: Callable[[], None]
+    ) -> None:
+        """Read what is *todo*, which other threads do, too; *missing* are those that can't be read, nor later."""
+        due = 0.0
+        while todo:
+            if (now := time.monotonic()) > due:
+                check()
+                due = now + _CHECK_SECONDS
+            try:
+                address, piece = todo.popleft()
+            except IndexError:
+                return
+            try:
+                self._memory.read_into(address, piece)
+            except MemoryUnreadable:
+                missing.add(address)
 
     def read(self, address: int, size: int) -> bytes:
         if size > _MOST_READ:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import threading
 from collections.abc import Iterator
 
 import pytest
 
+from gdbmem.linux.memory import process_memory
 from gdbmem.linux.memory.maps import PAGE, Ranges
 from gdbmem.linux.memory.process_memory import ProcMemory, TakenMemory
-from gdbmem.model.memory import MemoryUnreadable
+from gdbmem.model.memory import Buffer, MemoryUnreadable
 
 PAGES = 64
 
@@ -61,3 +63,46 @@ def test_a_page_that_can_not_be_read_is_left_out(area: tuple[int, memoryview]) -
         assert taken.read(start, 3) == bytes([1, 1, 1])
         with pytest.raises(MemoryUnreadable):
             taken.read(PAGE, 8)
+
+
+class Meeting:
+    """A memory that is read only if two threads read it at the same time; *address* can't be read."""
+
+    def __init__(self, address: int = 0) -> None:
+        self.together, self.address = threading.Barrier(2, timeout=20), address
+
+    def read(self, address: int, size: int) -> bytes:
+        raise MemoryUnreadable(address)
+
+    def read_into(self, address: int, buffer: Buffer) -> None:
+        self.together.wait()
+        if address == self.address:
+            raise MemoryUnreadable(address)
+        memoryview(buffer).cast("B")[:8] = address.to_bytes(8, "little")
+
+
+def test_a_process_is_not_held_longer_because_one_processor_takes_all_of_its_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    begin, size, absent = 1 << 30, 4 << 20, (1 << 30) + (8 << 20)
+    taken = TakenMemory(Meeting(absent), 0)
+    taken.take(Ranges([(begin, begin + 4 * size)]), Ranges(), lambda: None)
+    for address in range(begin, begin + 4 * size, size):
+        if address != absent:
+            assert taken.read(address, 8) == address.to_bytes(8, "little")
+
+
+def test_taking_too_long_ends_all_threads_that_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
+    before = threading.active_count()
+    ends = iter([None])
+
+    def check() -> None:
+        if next(ends, "too long"):
+            raise TimeoutError
+
+    monkeypatch.setattr(process_memory, "_CHECK_SECONDS", 0)
+    with pytest.raises(TimeoutError), ProcMemory(os.getpid()) as memory:
+        TakenMemory(memory, 0).take(Ranges([(1 << 46, (1 << 46) + (64 << 20))]), Ranges(), check)
+    assert threading.active_count() == before
