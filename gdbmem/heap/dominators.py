@@ -223,13 +223,18 @@ def _insert(t: Any, sources: Any, targets: Any, known: int) -> bool:
         if old == a:
             continue
         up[target] = a
-        moved = [(-old, target)]
-        while moved and left > 0:
-            u = heappop(moved)[1]
+        moved, levels = {old: [target]}, [-old]  # by what dominated them, the deepest first
+        while levels and left > 0:
+            same = moved[-levels[0]]
+            u = same.pop()
+            if not same:
+                del moved[-heappop(levels)]
             todo = [u]
             while todo:
                 v = todo.pop()
-                found = to[first[v] : first[v + 1]].tolist() + new.get(v, [])
+                found: Sequence[int] = to[first[v] : first[v + 1]]
+                if v in new:
+                    found = [*found, *new[v]]
                 left -= len(found) + 1
                 for w in found:
                     above = up[w]
@@ -237,7 +242,11 @@ def _insert(t: Any, sources: Any, targets: Any, known: int) -> bool:
                         continue
                     if above < u:
                         up[w] = a
-                        heappush(moved, (-above, w))
+                        if above in moved:
+                            moved[above].append(w)
+                        else:
+                            moved[above] = [w]
+                            heappush(levels, -above)
                     elif leads_up[w] and seen[w] != number:
                         seen[w] = number
                         todo.append(w)
