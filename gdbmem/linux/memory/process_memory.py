@@ -9,6 +9,7 @@ import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from threading import Thread
 from typing import Callable, Optional
@@ -169,20 +170,20 @@ class TakenMemory:
         ]
         small = deque(piece for piece in pieces if len(piece[1]) < _SMALL)
         large = deque(piece for piece in pieces if len(piece[1]) >= _SMALL)
-        missing: set[int] = set()
+        done: set[int] = set()
         number = min(_MOST_THREADS, len(os.sched_getaffinity(0)), len(large))
-        threads = [Thread(target=self._take, args=(large, missing, lambda: None)) for _ in range(number - 1)]
+        threads = [Thread(target=self._take, args=(large, done, lambda: None)) for _ in range(number - 1)]
         for thread in threads:
             thread.start()
         try:
             for todo in (small, large):
-                self._take(todo, missing, check)
+                self._take(todo, done, check)
         finally:
             large.clear()
             for thread in threads:
                 thread.join()
         for address, piece in pieces:
-            if address not in missing:
+            if address in done:
                 self._starts.append(address)
                 self._pieces.append(piece)
 
@@ -192,10 +193,8 @@ class TakenMemory:
         part, self._room = self._room[:size], self._room[size:]
         return part
 
-    def _take(
-        self, todo: deque[tuple[int, memoryview]], missing: set[int], check: Callable[[], None]
-    ) -> None:
-        """Read what is *todo*, which other threads do, too; *missing* are those that can't be read, nor later."""
+    def _take(self, todo: deque[tuple[int, memoryview]], done: set[int], check: Callable[[], None]) -> None:
+        """Read what is *todo*, as other threads may; what can't be read now can't be read later either."""
         due = 0.0
         while todo:
             if (now := time.monotonic()) > due:
@@ -205,10 +204,9 @@ class TakenMemory:
                 address, piece = todo.popleft()
             except IndexError:
                 return
-            try:
+            with suppress(MemoryUnreadable):
                 self._memory.read_into(address, piece)
-            except MemoryUnreadable:
-                missing.add(address)
+                done.add(address)
 
     def read(self, address: int, size: int) -> bytes:
         if size > _MOST_READ:
