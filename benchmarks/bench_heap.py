@@ -45,6 +45,19 @@ t = {} for i = 1, 400000 do t[i] = {name = "n" .. i, at = i, next = t[i - 1]} en
 collectgarbage() collectgarbage()
 print(string.format("%d", collectgarbage("count") * 1024)) io.stdout:flush() io.read()
 """
+_MARIADB = """
+set max_heap_table_size = 1 << 30; create database t; use t;
+create table t (a int primary key, b varchar(200)) engine=memory;
+insert into t select seq, repeat('x', 150) from seq_1_to_600000;
+select data_length + index_length from information_schema.tables where table_schema = 't';
+"""
+_POSTGRESQL = """
+set work_mem = '1GB'; begin;
+declare c cursor for select i, md5(i::text) m from generate_series(1, 800000) i order by m; fetch 1 from c;
+select 'pid', pg_backend_pid(), sum(total_bytes) from pg_backend_memory_contexts;
+"""
+_SERVERS = "/usr/sbin:/usr/local/sbin"
+_POSTGRESQL_FOLDERS = "/usr/lib/postgresql/*/bin"
 _REDIS_BYTES = re.compile(r"^used_memory:(\d+)", re.M)
 
 
@@ -64,6 +77,8 @@ def race() -> Iterator[Ratio]:
         yield from _looked_at("perl", lambda: _prints(["perl", "-e", _PERL]))
         yield from _looked_at("redis on glibc's malloc", lambda: _redis(folder))
         yield from _looked_at("lua on musl's malloc", lambda: _lua(folder))
+        yield from _looked_at("MariaDB, a table in memory", lambda: _mariadb(folder))
+        yield from _looked_at("PostgreSQL, a sort", lambda: _postgresql(folder))
         yield from _looked_at("cc1plus", lambda: _compiler(folder))
 
 
@@ -163,6 +178,61 @@ def _redis(folder: Path) -> Iterator[Optional[Subject]]:
             yield Subject(process.pid, int(used[1]), header_bytes=8)
         finally:
             process.kill()
+
+
+@contextlib.contextmanager
+def _mariadb(folder: Path) -> Iterator[Optional[Subject]]:
+    """Yield a server whose blocks are more than those of the table that it has in memory: InnoDB has some, too."""
+    server = shutil.which("mariadbd", path=_SERVERS)
+    data, socket = folder / "mariadb", folder / "mariadb.s"
+    if server is None:
+        yield None
+        return
+    own = ["--no-defaults", f"--datadir={data}", "--user=root"]
+    subprocess.run(["mariadb-install-db", *own], check=True, capture_output=True)
+    with subprocess.Popen(
+        [server, *own, f"--socket={socket}", "--skip-networking"], stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            _wait(socket.exists)
+            ask = ["mariadb", "--no-defaults", "-u", "root", "-S", str(socket), "-N", "-e", _MARIADB]
+            done = subprocess.run(ask, check=True, capture_output=True, text=True)
+            yield Subject(process.pid, int(done.stdout), rounding=0.75)
+        finally:
+            process.kill()
+
+
+@contextlib.contextmanager
+def _postgresql(folder: Path) -> Iterator[Optional[Subject]]:
+    """Yield the process of a connection, with what its memory contexts have."""
+    programs = sorted(Path("/").glob(f"{_POSTGRESQL_FOLDERS[1:]}/postgres"))
+    if not programs or os.geteuid() != 0:
+        yield None
+        return
+    place = folder / "postgresql"
+    place.mkdir()
+    folder.chmod(0o755)
+    shutil.chown(place, "postgres")
+    server, data, socket = str(programs[-1]), str(place / "data"), place / ".s.PGSQL.5432"
+    user: dict[str, Any] = {"user": "postgres", "group": "postgres", "extra_groups": [], "cwd": "/"}
+    setting_up = [str(programs[-1].with_name("initdb")), "-A", "trust", "-N", "-D", data]
+    subprocess.run(setting_up, check=True, capture_output=True, **user)
+    command = [server, "-D", data, "-k", str(place), "-h", ""]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, **user) as process:
+        try:
+            _wait(socket.exists)
+            ask = ["psql", "-h", str(place), "-U", "postgres", "-At", "-F", " "]
+            pipe = subprocess.PIPE
+            with subprocess.Popen(ask, stdin=pipe, stdout=pipe, text=True) as connection:
+                assert connection.stdin is not None
+                assert connection.stdout is not None
+                connection.stdin.write(_POSTGRESQL)
+                connection.stdin.flush()
+                pid, used = next(line for line in connection.stdout if line.startswith("pid ")).split()[1:]
+                yield Subject(int(pid), int(used))
+                connection.stdin.close()
+        finally:
+            process.send_signal(signal.SIGINT)  # ends its connections
 
 
 @contextlib.contextmanager
