@@ -37,8 +37,10 @@ _LIVE_HEAP = {  # the next step, by the runtime
     "jvm": " outside Java's: 'jcmd PID VM.native_memory' shows what it is for, if the JVM tracks it",
     **{
         name: f" outside the heap of {name}: 'gdbmem grow' finds the native code that makes it bigger"
-        for name in ("dotnet", "erlang", "luajit", "ruby", "spidermonkey")
+        for name in ("dotnet", "erlang", "luajit", "spidermonkey")
     },
+    "ruby": " outside Ruby's slots: its long strings, arrays and hashes, which ObjectSpace.memsize_of_all in the"
+    " program counts with the slots, and native code",
 }
 _LAZY = "freed already (MADV_FREE): the kernel takes it when memory is short, and counts it as resident until then"
 

@@ -150,7 +150,8 @@ def test_smaps_of_names_with_blanks_and_of_none() -> None:
         ("python", "'gdbmem python objects'"),
         ("v8", "process.memoryUsage()"),
         ("jvm", "VM.native_memory"),
-        ("ruby", "'gdbmem grow'"),
+        ("ruby", "ObjectSpace.memsize_of_all"),
+        ("luajit", "'gdbmem grow'"),
         ("static", "'gdbmem grow'"),
     ],
 )
