@@ -22,6 +22,8 @@ from typing import Callable
 import pytest
 
 from gdbmem import api
+from gdbmem.linux.memory.maps import PAGE
+from gdbmem.linux.monitoring import limits
 from gdbmem.linux.monitoring.limits import MOST_SECONDS
 from gdbmem.linux.process.process import has_ended
 from gdbmem.series.store import Recording
@@ -225,6 +227,36 @@ def test_a_cgroup_is_as_before_where_what_holds_it_is_killed(
         os.kill(monitor.pid if victim == "monitor" else box_of(monitor.pid), signal.SIGKILL)
         await_that(lambda: not cgroup.is_held())
         assert target.wait(PATIENCE) == -signal.SIGKILL
+
+
+def test_a_group_of_version_2_is_frozen_while_it_is_full_and_gets_back_the_limits_that_it_had(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the files alone: a machine with cgroups of version 1 has no others."""
+    monkeypatch.setattr(limits, "cgroup_of", lambda pid: None)
+    values = {
+        "memory.max": 100 * MIB + PAGE,
+        "memory.current": 90 * MIB,
+        "memory.high": "max",
+        "cgroup.freeze": 0,
+    }
+    for name, value in values.items():
+        (scratch / name).write_text(f"{value}\n")
+    (scratch / "memory.stat").write_text(f"anon 1\ninactive_file {20 * MIB}\n")
+    hold = limits.LimitHold(scratch)
+    high = int((scratch / "memory.high").read_text())
+    assert high % PAGE == 0, "or the kernel shows another number, and it is taken for somebody else's"
+    assert 0.89 <= high / (100 * MIB) <= 0.9
+    assert not hold.is_at_limit(), "20 MiB of what is used can be dropped"
+    (scratch / "memory.stat").write_text("anon 1\ninactive_file 0\n")
+    assert hold.is_at_limit()
+    hold.note_limit()
+    assert (scratch / "cgroup.freeze").read_text() == "1"
+    (scratch / "memory.current").write_text("0\n")
+    assert hold.is_at_limit(), "until it is released, whatever comes back meanwhile"
+    hold.release()
+    assert (scratch / "cgroup.freeze").read_text() == "0"
+    assert (scratch / "memory.high").read_text() == "max"
 
 
 class KernelsTimes:

@@ -15,6 +15,7 @@ from typing import NamedTuple, Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.files import close_all_but
+from gdbmem.linux.memory.maps import PAGE
 from gdbmem.linux.monitoring.cgroup import cgroup_of, machine_sizes, read_cgroup
 from gdbmem.linux.process.process import thread_ids
 from gdbmem.text import printable
@@ -196,7 +197,7 @@ class LimitHold:
             text = self._file.read_text()
             self._before = text.split()[1] if is_first else text.strip()
             self._high = 0 if is_first else int((folder / "memory.max").read_text())
-            self._high -= self._high // _MARGIN
+            self._high = (self._high - self._high // _MARGIN) // PAGE * PAGE  # as the kernel will show it
             self._value = "1" if is_first else str(self._high)
             self._is_frozen = False
             if is_first and self._before != "0":
