@@ -198,7 +198,7 @@ def read_graph(pid: int, *, fork: Optional[bool], swapped: bool, say: Any) -> He
     """Return the graph of live process *pid*; arguments and exceptions as for explain_process()."""
     reading = _Reading()
     _, pause_seconds = read_live(
-        pid, walker=reading.walker, fork=fork, look=reading, say=say, swapped=swapped
+        pid, walker=reading.walker, fork=fork, look=reading, say=say, swapped=swapped, whole=True
     )
     assert reading.found is not None
     reading.found.pause_seconds = pause_seconds

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
 # Of SILENT_SECONDS, before the first look is given up: what goes on is not interrupted at once.
 _TRIED_SECONDS = 0.035
+_MUCH_LEFT_OUT = 1 << 20
 _TAKEN_ROOM = 3  # times the memory that is taken: its contents are read, and compared with each other
 
 
@@ -279,19 +280,20 @@ def ask_process(
     brief: bool = False,
     say: Say = lambda _: None,
     trying: Optional[Trying] = None,
+    whole: bool = False,
 ) -> tuple[Answer, float]:
     """Return the answer of live process *pid*, and the seconds for which it was stopped.
 
     *prepare* gets the process before it is stopped. With *fork* a motionless copy of it is read, with False the process
-    itself while it is stopped; by default a copy if possible. A *brief* query, which reads a few pages, is
-    answered by the process itself by default. *say* is called before a longer stop. *trying* has the copy, and others,
-    call functions after it was read.
+    itself while it is stopped; by default a copy if possible, for the *whole* only if it would have all memory. A
+    *brief* query, which reads a few pages, is answered by the process itself by default. *say* is called before a
+    longer stop. *trying* has the copy, and others, call functions after it was read.
     Raises TargetError with the reason if the process can't be read.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
-            return _ask(pid, prepare, fork, brief, say, trying)
+            return _ask(pid, prepare, fork, brief, say, trying, whole)
         except TargetError as error:
             held = error.slug in ("process-traced", "ptrace-refused") and tracer_is_gdbmem(pid)
             if held and time.monotonic() < deadline:
@@ -309,12 +311,15 @@ def _ask(
     brief: bool,
     say: Say,
     trying: Optional[Trying],
+    whole: bool,
 ) -> tuple[Answer, float]:
     facts = check_analysable(pid)
     with ProcMemory(pid) as memory:
         subject = Subject(facts, memory, read_smaps(pid), say, threads_out_of_memory(pid, memory))
         question = prepare(subject)
         obstacle = _OUT_OF_MEMORY if subject.standing else copying.copy_obstacle(facts, subject.mappings)
+        if whole and fork is None:
+            obstacle = obstacle or _left_out(subject.mappings)
         if fork:
             if obstacle is not None:
                 raise copying.refused(pid, obstacle)
@@ -500,6 +505,12 @@ def _is_left_out(mapping: Mapping) -> bool:
     return not {"dc", "wf"}.isdisjoint(mapping.flags.split())
 
 
+def _left_out(mappings: Sequence[Mapping]) -> Optional[str]:
+    """Return that a copy would lack much memory, as V8's heaps, which may hold what the question is about."""
+    size = sum(mapping.anonymous_bytes for mapping in mappings if _is_left_out(mapping))
+    return f"a copy would lack {format_size(size)} of its memory" if size >= _MUCH_LEFT_OUT else None
+
+
 class _Contents(NamedTuple):
     """The question that fills a ledger."""
 
@@ -588,11 +599,12 @@ def read_live(
     say: Say = lambda _: None,
     swapped: bool = False,
     suits: Callable[[Sequence[Mapping]], None] = lambda _: None,
+    whole: bool = False,
 ) -> tuple[ProcessImage, float]:
     """Return everything of live process *pid*, and the seconds for which it was stopped; as for explain_process()."""
     with TargetFiles(pid) as files:
         prepare = _preparing(files, walker, look, swapped=swapped, suits=suits)
-        return ask_process(pid, prepare, fork=fork, say=say)
+        return ask_process(pid, prepare, fork=fork, say=say, whole=whole)
 
 
 def _preparing(

@@ -140,6 +140,17 @@ def test_an_interruption_in_any_phase_leaves_the_process_as_it_was(
         assert (after.live_bytes, held(after, "blocks")) == (before.live_bytes, held(before, "blocks"))
 
 
+def test_blocks_that_memory_outside_of_a_copy_holds_are_not_lost(program: Program) -> None:
+    count = 2000
+    with running([program("heap_left_out"), count]) as target:
+        view = heap(target.pid)
+        assert view.leaks.most_blocks == 0
+        area = [
+            one.retained_bytes for one in view.holders if one.name.startswith("memory that is not malloc's")
+        ]
+        assert sum(area) >= count * _NODE
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("setting", ["glibc.malloc.hugetlb=1", "glibc.malloc.hugetlb=2"])
 def test_a_heap_of_huge_pages_has_the_same_holders(program: Program, setting: str) -> None:
