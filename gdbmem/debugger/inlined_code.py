@@ -732,9 +732,8 @@ class _Reader:
         starts = self._root_set - self._pads
         for key, members in self._members.items():
             ways_in = [at for at in members if at in starts or self._is_entry(at, key)]
-            if members and (
-                len(ways_in) != 1 or not members & self._effects.keys() or self._is_unrolled(key)
-            ):
+            has_effect = any(self._is_of(key, at) for at in members & self._effects.keys())
+            if members and (len(ways_in) != 1 or not has_effect or self._is_unrolled(key)):
                 return False
         outside = [one for at, one in self._effects.items() if not self._calls[at] and not self._is_own(at)]
         inside = {one.target for at, one in self._effects.items() if self._calls[at]} - {None}
@@ -742,6 +741,11 @@ class _Reader:
             return False
         described = Counter(self._lines[key] for key, members in self._members.items() if members)
         return all(number <= described[line] for line, number in self._named_calls().items())
+
+    def _is_of(self, key: BlockKey, at: int) -> bool:
+        """Return whether the effect at *at* is not one of the container's that was moved between the call's code."""
+        line, is_deeper = self._effects[at].line, self._chains[at][:1] not in ((), (key,))
+        return is_deeper or line is None or not self._body or line in self._body
 
     def _is_unrolled(self, key: BlockKey) -> bool:
         """Return whether the inlined call does something more often, one after the other, than its source says."""

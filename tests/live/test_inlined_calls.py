@@ -237,11 +237,12 @@ def test_no_call_that_the_compiler_has_joined_folded_or_computed_ahead_is_miscou
     named = {name for name in LOST if any(f"'{name}'" in text for text in said)}
     counted = set(LOST) - named
     assert {name: hits[name] for name in counted} == {name: own[name] for name in counted}
-    assert counted >= {"keep", "is_odd", "is_even"}
-    assert any(
+    unseen = {name for name in LOST if any(f"no location '{name}'" in text for text in said)}  # by newer gdbs
+    assert counted | unseen >= {"keep", "is_odd", "is_even"}
+    assert "weigh" in unseen or any(
         "'weigh' is inlined at" in text and "so that its calls can't be counted" in text for text in said
     )
-    if hits["first"] != own["first"]:
+    if hits["first"] != own["first"] and "first" not in unseen:
         assert any(
             "'first' has the code of second in this program (folded by the compiler)" in text for text in said
         )
