@@ -197,9 +197,8 @@ def _insert(t: Any, sources: Any, targets: Any, known: int) -> bool:
     first, to = (memoryview(column) for column in _by_source(sources[:known], targets[:known], len(t)))
     is_less = _least_above(t, sources[:known], targets[:known]) < np.arange(len(t))
     up, leads_up = memoryview(t), memoryview(is_less.view(np.uint8))
-    seen = memoryview(
-        np.zeros(len(t), np.int32)
-    )  # the number of the insertion that a block has last been seen in
+    # The number of the insertion that a block has last been seen in.
+    seen = memoryview(np.zeros(len(t), np.int32))
     new: dict[int, list[int]] = {}
     left = _LOOKS_PER_EDGE * (len(to) + 1000)
     late = zip(sources[known:].tolist(), targets[known:].tolist())

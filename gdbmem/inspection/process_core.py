@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import struct
 import time
 from collections.abc import Iterator, Sequence
@@ -37,7 +38,6 @@ _MOST_ROWS = 0xFFFE
 _PIECE = 4 << 20
 _USER_CODE, _USER_STACK = 0x33, 0x2B  # x86's cs and ss of a 64-bit program
 _CODE_SEGMENT, _STACK_SEGMENT = 17, 20  # their positions
-_SIGKILL = 9
 
 
 class _Row(NamedTuple):
@@ -240,7 +240,7 @@ def _status(kind: PtraceMachine, pid: int, thread: HeldThread) -> bytes:
         if kind is X86_64:
             registers[_CODE_SEGMENT], registers[_STACK_SEGMENT] = _USER_CODE, _USER_STACK
             registers[kind.thread_pointer or 0] = thread.thread_pointer
-    signals = struct.pack("<iiihxxQQ", _SIGKILL, 0, 0, _SIGKILL, 0, 0)
+    signals = struct.pack("<iiihxxQQ", signal.SIGKILL, 0, 0, signal.SIGKILL, 0, 0)
     numbers = struct.pack("<iiii", thread.tid, 0, 0, 0)
     return signals + numbers + bytes(64) + struct.pack(f"<{kind.words}Q", *registers) + bytes(8)
 

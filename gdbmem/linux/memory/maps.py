@@ -484,9 +484,8 @@ def _scan(
     descriptor: int, start: int, end: int, *, without: int = 0, required: int = PRESENT, flags: int = 0
 ) -> Iterator[tuple[int, int, int]]:
     """Yield the pages that are *required* and *without*, as (start, end, kinds); kinds are FILE, ZERO and HUGE."""
-    most = min(
-        _REGIONS, -(-(end - start) // PAGE)
-    )  # a long vector takes longer than the scan of a small area
+    # A long vector takes longer than the scan of a small area.
+    most = min(_REGIONS, -(-(end - start) // PAGE))
     vector = (ctypes.c_uint64 * (3 * most))()
     while start < end:
         arguments = _ScanArguments(

@@ -177,9 +177,8 @@ def _standing(pid: int, tid: int) -> Optional[tuple[int, int]]:
 
 MOST_SECONDS = 9.5  # that a process is held at the limit
 _EVERY_SECONDS = 0.1  # the guard looks
-_MARGIN = (
-    10  # of the limit, to memory.high: the kernel delays for some seconds what would fill a tenth of 64 MiB
-)
+# Of the limit, to memory.high: the kernel delays for some seconds what would fill a tenth of 64 MiB.
+_MARGIN = 10
 
 
 class LimitHold:
@@ -218,9 +217,8 @@ class LimitHold:
         if self._is_frozen:
             return True
         if self._high:
-            memory = read_cgroup(
-                self._folder
-            )  # pages of files that the kernel drops instead are no lack of memory
+            memory = read_cgroup(self._folder)
+            # Pages of files that the kernel drops instead are no lack of memory.
             return (memory.usage_bytes or 0) - (memory.cache_bytes or 0) >= self._high
         try:
             return "under_oom 1" in self._file.read_text()
