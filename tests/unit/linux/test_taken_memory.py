@@ -7,6 +7,7 @@ import mmap
 import os
 import threading
 from collections.abc import Iterator
+from typing import cast
 
 import pytest
 
@@ -95,14 +96,17 @@ def test_a_process_is_not_held_longer_because_one_processor_takes_all_of_its_mem
 
 def test_taking_too_long_ends_all_threads_that_take(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1})
-    before = threading.active_count()
-    ends = iter([None])
+    before, is_checked = threading.active_count(), threading.Event()
 
     def check() -> None:
-        if next(ends, "too long"):
-            raise TimeoutError
+        is_checked.set()
+        raise TimeoutError
 
-    monkeypatch.setattr(process_memory, "_CHECK_SECONDS", 0)
-    with pytest.raises(TimeoutError), ProcMemory(os.getpid()) as memory:
-        TakenMemory(memory, 0).take(Ranges([(1 << 46, (1 << 46) + (64 << 20))]), Ranges(), check)
+    class Slow:
+        def read_into(self, address: int, piece: memoryview) -> None:
+            assert is_checked.wait(60)
+
+    with pytest.raises(TimeoutError):
+        taken = TakenMemory(cast(ProcMemory, Slow()), 0)
+        taken.take(Ranges([(1 << 46, (1 << 46) + (64 << 20))]), Ranges(), check)
     assert threading.active_count() == before
