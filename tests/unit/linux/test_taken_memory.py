@@ -11,7 +11,6 @@ from typing import cast
 
 import pytest
 
-from gdbmem.linux.memory import process_memory
 from gdbmem.linux.memory.maps import PAGE, Ranges
 from gdbmem.linux.memory.process_memory import ProcMemory, TakenMemory
 from gdbmem.model.memory import Buffer, MemoryUnreadable
