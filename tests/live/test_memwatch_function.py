@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -308,3 +309,35 @@ def test_what_a_signal_handler_does_is_charged_to_the_line_that_it_interrupts(
     lines = quiet_lines(program, scratch, "raises", 10)
     assert lines["raise(SIGUSR1);"] == (10, 30)
     assert {hits for hits, _ in lines.values()} == {10}
+
+
+@pytest.mark.parametrize("function", ["touch", "even", "cloned"])
+def test_calls_and_bytes_are_the_programs_own_though_its_code_is_entered_otherwise(
+    program: Program, scratch: Path, function: str
+) -> None:
+    if function == "cloned" and platform.machine() != "x86_64":
+        pytest.skip("the clones are for x86-64")
+    said = run_gdb(
+        program("entered_again"),
+        ["break main", "run", f"memwatch function --source heap --calls 999 --json -o f.json {function}"],
+        folder=scratch,
+    )
+    found = json.loads((scratch / "f.json").read_text())
+    own = re.search(rf"^own {function} (\d+) (\d+)$", said.output, re.M)
+    assert own is not None
+    assert (found["calls"] + found["recursive_calls"], found["delta_bytes"]) == (int(own[1]), int(own[2]))
+    assert found["abandoned_calls"] == 0
+
+
+def test_a_second_function_of_the_name_is_named_with_what_to_type_for_it(
+    program: Program, scratch: Path
+) -> None:
+    commands = ["break main", "run", "memwatch function --calls 2 tick"]
+    said = run_gdb(program("entered_again"), commands, folder=scratch).complaints
+    first, second = (
+        line_of("entered_again.c", f"APART void tick(int size) {{ take(3, {size}); }}")
+        for size in ("size", "2 * size")
+    )
+    assert re.search(rf"this is tick \(entered_again\.c:({first}|{second}), \*0x", said)
+    other = re.search(r"'memwatch function (\*0x\w+)' counts them", said)
+    assert other is not None and f"({other[1]})" not in said

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePath
 from typing import NamedTuple, Optional
 
@@ -173,6 +173,8 @@ class WatchedPlace(NamedTuple):
     has_inlined: bool
     by_address: Mapping[int, Optional[int]]  # the line of each instruction, in order; None: of another file
     quiet: QuietLines
+    loops_to_start: bool  # a jump of its own leads to its first instruction
+    may_tail_call: bool  # a jump leads, or may lead, out of it
 
     def line_at(self, where: tuple[int, bool]) -> Optional[int]:
         """Return the line of an address; with True that of the call before it."""
@@ -220,13 +222,16 @@ def find_place(location: str) -> WatchedPlace:
         )
         return _read(body)
     block = real[0]
-    others = {str(one.function) for one in real} - {str(block.function)}
+    others = {_entry(one): one for one in real if _entry(one) != _entry(block)}
     if others:
         warn(
-            f"{printable(location)} matches several functions; this is {printable(block.function.print_name)}",
+            f"{printable(location)} matches several functions: this is {_function_place(block)}; calls of"
+            f" {_named_functions(others.values())} are not counted: 'memwatch function *{min(others):#x}' counts them",
             slug="several-functions",
         )
     _warn_of_shared(location, block)
+    # Its first lines may be inlined into callers, and the rest be called, also by itself.
+    inlined_into = [one for one in inlined_into if one.caller != printable(block.function.print_name)]
     if inlined_into:
         warn(
             f"calls of {printable(location)} that are inlined are not counted: those at {_named_places(inlined_into)};"
@@ -234,6 +239,22 @@ def find_place(location: str) -> WatchedPlace:
             slug="inlined-calls",
         )
     return _read(block)
+
+
+def _entry(block: gdb.Block) -> int:
+    return int(block.function.value().address)
+
+
+def _function_place(block: gdb.Block) -> str:
+    function = block.function
+    file = printable(PurePath(file_name(function.symtab)).name)
+    return f"{printable(function.print_name)} ({file}:{function.line}, *{_entry(block):#x})"
+
+
+def _named_functions(blocks: Iterable[gdb.Block]) -> str:
+    named = [_function_place(block) for block in sorted(blocks, key=_entry)]
+    rest = [plural(len(named) - _NAMED_CALLS, "more function")] if len(named) > _NAMED_CALLS else []
+    return ", ".join(named[:_NAMED_CALLS] + rest)
 
 
 def _warn_of_shared(location: str, block: gdb.Block) -> None:
@@ -297,6 +318,7 @@ def _read(block: gdb.Block) -> WatchedPlace:
     spots = {address: spot for address in addresses if (spot := code.spot(address)) is not None}
     lines = {address: _line_in(file_name(symtab), spot) for address, spot in spots.items()}
     calls = [one for one in map(code.instruction, addresses) if one.is_call]
+    jumps = [one for one in map(code.instruction, addresses) if not one.is_call]
     starts = _line_starts(code, spots, lines, start)
     return WatchedPlace(
         block.function.print_name,
@@ -307,6 +329,8 @@ def _read(block: gdb.Block) -> WatchedPlace:
         any(not spot.is_own for spot in spots.values()),
         lines,
         quiet_lines(start, [one.address for one in starts], list(spots), code.instruction),
+        any(one.target == start for one in jumps),
+        any(not one.is_known or (one.target is not None and one.target not in spots) for one in jumps),
     )
 
 
@@ -336,6 +360,9 @@ def _line_in(file: str, spot: Spot) -> Optional[int]:
 # Code behind the names of functions: chosen when the program is loaded (IFUNC), or shared by several (folded).
 
 
+_RESOLVER = ".resolver"  # gcc's and clang's name of the function that chooses among clones
+
+
 def code_chosen_for(location: str) -> str:
     """Return where the breakpoint goes: *location*, or the code that was chosen if it is an indirect function (IFUNC).
 
@@ -346,12 +373,16 @@ def code_chosen_for(location: str) -> str:
         places = {place.pc for place in gdb.decode_line(location)[1] or ()}
     except (gdb.error, ValueError):
         return location
-    if "gnu-indirect-function" not in str(function.type):
+    # Of clones for several processors gdb names one, and the function that chooses among them beside all others.
+    is_indirect = "gnu-indirect-function" in str(function.type)
+    resolvers = [
+        place
+        for place in places
+        if (place == int(function) if is_indirect else symbol_at(place, demangled=False).endswith(_RESOLVER))
+    ]
+    if not resolvers:
         return location
-    resolver = int(function)
-    if resolver not in places:
-        return location
-    code = _code_of(resolver)
+    code = _code_of(resolvers[0])
     name = symbol_at(code) if code is not None else ""
     if not name or " + " in name or "@plt" in name:
         raise NotChosenError(

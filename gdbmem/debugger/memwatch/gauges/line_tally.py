@@ -89,6 +89,16 @@ class LineTally:
             and is_step_postponed(self)
         ):
             return last.back  # the same call passes a second time
+        if last is not None and last.stack == stack and last.back == return_address(stack):
+            # Calls that are left otherwise are dropped where the program continues.
+            if self.place.loops_to_start:
+                return last.back
+            if self.place.may_tail_call:
+                self._charge(thread)  # by functions that were called in its place
+                thread.activations[-1] = _Activation(stack, last.back, self.place.start)
+                self.recursive += 1
+                thread.inside_call = False
+                return last.back
         # No two live calls begin at the same stack address.
         self._drop_abandoned(thread, stack + 1)
         if not thread.activations:
