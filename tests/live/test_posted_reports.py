@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.errors import GdbmemError
 from gdbmem.formats.opening import open_profile
 from tests.unit.report_files import REPORTS
 
@@ -80,3 +81,33 @@ def test_a_snapshot_of_node_has_the_objects_that_the_program_made(tmp_path: Path
         found.blocks[n] for n in range(1, len(found)) if (f := found.frame_of(n)) and f.file == "Basket"
     ]
     assert baskets == [123]
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="Node.js is not installed")
+@pytest.mark.parametrize(
+    "program",
+    [
+        "require('v8').writeHeapSnapshot(process.argv[1])",
+        "kept = new Map(); for (let n = 0; n < 5000; n++) kept.set('\\u00e9' + n, [{n}, new Uint8Array(n % 99)]);"
+        "require('v8').writeHeapSnapshot(process.argv[1])",
+        "const worker = new (require('worker_threads').Worker)('setInterval(() => 0, 1e6)', {eval: true});"
+        "worker.on('online', async () => { (await worker.getHeapSnapshot()).pipe(require('fs')"
+        ".createWriteStream(process.argv[1])).on('finish', () => process.exit(0)); })",
+    ],
+    ids=["empty", "map", "worker"],
+)
+def test_snapshots_of_node_have_all_its_bytes_and_are_refused_when_they_are_cut(
+    tmp_path: Path, program: str
+) -> None:
+    file, cut = tmp_path / "a.heapsnapshot", tmp_path / "cut"
+    subprocess.run(["node", "-e", program, file], timeout=100, check=True, capture_output=True)
+    data = file.read_bytes()
+    document = json.loads(data)
+    nodes, fields = document["nodes"], document["snapshot"]["meta"]["node_fields"]
+    sizes = nodes[fields.index("self_size") :: len(fields)]
+    assert total_of(file) == (sum(sizes), len(sizes))
+    ends = [at + 1 for at, byte in enumerate(data) if byte == 10]
+    for end in ends[:-1][:: len(ends) // 15]:
+        cut.write_bytes(data[:end])
+        with pytest.raises(GdbmemError):
+            total_of(cut)

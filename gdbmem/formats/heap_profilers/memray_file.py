@@ -22,7 +22,7 @@ from gdbmem.formats.stacks import (
     choose_metric,
     make_profile,
 )
-from gdbmem.model.calltree import PEAK, THREAD, Frame, Moment, Stretch
+from gdbmem.model.calltree import BYTES_MISSING, PEAK, THREAD, Frame, Moment, Stretch
 from gdbmem.text import format_moment, printable
 
 _RECORDS = {IN_USE: "get_leaked_allocation_records", PEAK: "get_high_watermark_allocation_records"}
@@ -47,9 +47,15 @@ def read_memray(
         with reader:
             found = _Reading(reader, source, by_thread=by_thread)
             if stretch is not None:
-                return found.stretch(stretch, chosen)
-            records = getattr(reader, _RECORDS[chosen])(merge_threads=not by_thread)
-            return found.profile(chosen, list(_RECORDS), ((r, r.size, r.n_allocations) for r in records))
+                profile = found.stretch(stretch, chosen)
+            else:
+                records = getattr(reader, _RECORDS[chosen])(merge_threads=not by_thread)
+                sizes = ((r, r.size, r.n_allocations) for r in records)
+                profile = found.profile(chosen, list(_RECORDS), sizes)
+            if bytes(data[:6]) == b"memray":  # memray compresses a file when the program ends
+                text = f"{printable(source)} is as a killed program leaves it, or was recorded with --no-compress"
+                profile.add_notices([Notice(BYTES_MISSING, f"{text}: what was written last may be missing")])
+            return profile
     except NotImplementedError:  # a RuntimeError, too
         raise InputError(
             f"{printable(source)} was recorded with --aggregate: it has no times",

@@ -129,8 +129,11 @@ def read_torch_summary(data: Data, source: str, metric: Optional[str]) -> StackP
         if not all(key in sizes for key in keys):
             raise truncated(source, f"'{keys[-1]}' of {name}")
         allocated, active, held = (sizes[key][0] for key in keys)
-        pools = zip(("large pool", "small pool"), sizes[keys[0]][1:])
+        pools = list(zip(("large pool", "small pool"), sizes[keys[0]][1:]))
         used += [Row((f"allocated, {pool}", name), size) for pool, size in pools]
+        rest = allocated - sum(size for _, size in pools)  # all of it in an abbreviated summary
+        if rest > 0:
+            used.append(Row(("rounded off" if pools else "allocated", name), rest))
         reserved += [
             Row(("allocated", name), allocated),
             Row(("freed, but still used by a stream", name), max(active - allocated, 0)),

@@ -83,6 +83,10 @@ TOTALS = {
     "gawk.jemalloc": ("jemalloc-stats", {"resident": 4427776, "in-use": 1893408}),
     "perl.mimalloc": ("mimalloc-stats", {"committed": 32 << 20, "reserved": 32 << 20}),
     "gawk.mimalloc": ("mimalloc-stats", {}),
+    "words.mtrace": ("mtrace", {"in-use": 20173}),  # as mtrace adds them up
+    "java-25.histogram": ("java-histogram", {"in-use": 1947400}),
+    "short.torch": ("torch-summary", {"reserved": 9000, "in-use": 6000}),
+    "odd.torch": ("torch-summary", {"reserved": 8583 << 20, "in-use": 5722 << 20}),
     "summary.torch": ("torch-summary", {"reserved": 9000 << 20, "in-use": 6000 << 20}),
 }  # fmt: skip
 

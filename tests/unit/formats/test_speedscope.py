@@ -61,6 +61,25 @@ def test_a_converters_file_has_the_bytes_of_what_it_was_made_from() -> None:
     assert others == [-sum(n for _, n in sizes if n < 0), sum(n for path, n in sizes if ":4713;" in path)]
 
 
+@pytest.mark.parametrize("name", ["austin-grow", "austin-threads"])
+def test_a_converters_file_of_a_recording_has_its_bytes(name: str, tmp_path: Path) -> None:
+    lines = (CAPTURES / f"{name}.txt").read_text().splitlines()
+    # The converter leaves out samples without a frame.
+    sizes = [int(line.rpartition(",")[2]) for line in lines if line.startswith("P") and line.count(";") > 1]
+    sums = {"allocation": sum(n for n in sizes if n > 0), "deallocation": -sum(n for n in sizes if n < 0)}
+    file = CAPTURES / f"{name}.speedscope.json"
+    profiles = [one for one in json.loads(file.read_text())["profiles"] if one["unit"] == "bytes"]
+    expected = [sums[one["name"].split()[1]] for one in profiles]
+    metrics = read(file).metrics
+    assert [tree(read(file, metric)).bytes[0] for metric in metrics] == expected and expected[0] > 0
+    lines = file.read_text().splitlines(keepends=True)
+    cut = tmp_path / "x.json"
+    for count in range(1, len(lines), 10):
+        cut.write_text("".join(lines[:count]))
+        with pytest.raises(InputError):
+            read(cut)
+
+
 def test_what_else_the_file_holds_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", str(AUSTIN)]) == 0
     assert "holds 3 profiles of bytes" in capsys.readouterr().out

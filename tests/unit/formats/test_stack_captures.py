@@ -25,6 +25,7 @@ FILES = [
     "sampled-first.jeheap", "sampled-second.jeheap", "xtree.kcg", "xtleak.kcg", "dhat.json",
     "dhat-1.json", "ht.zst", "heaptrack.ls.zst", "lost.kcg", "lost.log",
     "go1.pb.gz", "go2.pb.gz", "go1.txt", "go2.txt", "tc.raw", "growth.heap", "samples.heap.gz",
+    "growing.heap", "perl.growth.heap",
 ]  # fmt: skip
 
 
@@ -39,7 +40,7 @@ def test_every_metric_of_every_capture_adds_up(name: str) -> None:
         tree(read(CAPTURES / name, metric))
 
 
-@pytest.mark.parametrize("name", ["tc.0001", "tc.0002"])
+@pytest.mark.parametrize("name", ["tc.0001", "tc.0002", "growth", "growing", "perl.growth"])
 def test_gperftools_totals_are_those_of_google_pprof(name: str) -> None:
     total = int(re.search(r"Total: (\d+) B", peer(name))[1])  # type: ignore[index]
     assert tree(read(CAPTURES / f"{name}.heap")).bytes[0] == total

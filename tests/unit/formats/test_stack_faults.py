@@ -33,6 +33,8 @@ CUT = [
     "go2.txt",
     "tc.raw",
     "growth.heap",
+    "growing.heap",
+    "perl.growth.heap",
     "lost.kcg",
     "lost.log",
 ]
