@@ -177,4 +177,4 @@ def test_what_is_changed_was_read_in_full_before() -> None:
     assert (traces.blocks, traces.unread_blocks, len(traces.tracebacks)) == (30, 0, 2)
     assert traces.tracebacks[0].frames[0].file == "a.py"
     assert memory_readers.unwind_rules(memory_readers.unwind_tables()[0]) > 3
-    assert [len(memory_readers.records_read(example)) for example in memory_readers.records()] == [4, 7]
+    assert [len(memory_readers.records_read(example)) for example in memory_readers.records()] == [6, 7]
