@@ -504,3 +504,14 @@ def test_many_inlined_calls_do_not_keep_the_prompt_away(scratch: Path) -> None:
     assert "too large for its inlined calls to be found" in said
     assert "put a point at a line of many" in said
     assert "has the code of many" not in done.stdout
+
+
+def test_a_point_where_each_round_of_a_loop_is_a_hit_says_so(program: Program, scratch: Path) -> None:
+    points = "points: [{at: touch}, {at: even}]\n"
+    played = play(f"engine: faults\n{points}", scratch, program=program("entered_again"))
+    said = [one["message"] for one in played.facts["warnings"] if one["slug"] == "inlined-unclear"]
+    hits = [point["hits"] for point in played.facts["points"]]
+    assert (hits[0] == 6) is not any(
+        "each round counts as a call" in one and "'touch'" in one for one in said
+    )
+    assert not any("'even'" in one for one in said)

@@ -341,3 +341,12 @@ def test_a_second_function_of_the_name_is_named_with_what_to_type_for_it(
     assert re.search(rf"this is tick \(entered_again\.c:({first}|{second}), \*0x", said)
     other = re.search(r"'memwatch function (\*0x\w+)' counts them", said)
     assert other is not None and f"({other[1]})" not in said
+
+
+def test_finish_of_an_inlined_call_measures_what_is_left_of_it_or_says_that_it_cannot(
+    program: Program, scratch: Path
+) -> None:
+    for level in ("-O1", "-O2", "-O3"):
+        commands = ["break half", "run", "memwatch finish --source heap"]
+        said = run_gdb(program("inlined_early", level), commands, folder=scratch)
+        assert "+384 B heap" in said.output or "the end of this inlined call can't be told" in said.complaints

@@ -12,7 +12,7 @@ import gdb
 
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.location import BlockKey
-from gdbmem.debugger.memwatch.driving.function_code import code_chosen_for
+from gdbmem.debugger.memwatch.driving.function_code import code_chosen_for, has_loop_at
 from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.native.snapshot import ready
 from gdbmem.debugger.session import require_snapshots, session
@@ -27,6 +27,7 @@ from gdbmem.recipes.recipe import HitFilter
 from gdbmem.runs.distrust import check_name
 from gdbmem.runs.run import SnapshotRecord
 from gdbmem.setup.gdb_python import gdb_call
+from gdbmem.symbols.function_names import named_function
 from gdbmem.text import format_duration, printable
 
 _WARN_HITS = 100_000
@@ -130,6 +131,11 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
                 )
             self.inlined = InlinedCalls(place, self, commands=commands)
             _check_condition(place, condition, self.inlined.places)
+            if named_function(location) is not None and has_loop_at(place):
+                self._note(
+                    f"the compiler has put the beginning of a loop where calls of '{location}' begin, so each round"
+                    " counts as a call; put the point on the line that calls it"
+                )
         except BaseException:  # Ctrl-C, too: the inlined calls would be missing
             self.delete()
             raise

@@ -392,6 +392,25 @@ def code_chosen_for(location: str) -> str:
     return f"*{code:#x}"
 
 
+def has_loop_at(location: str) -> bool:
+    """Return whether a jump of the function at *location* leads to where gdb stops for its calls."""
+    try:
+        places = [place.pc for place in gdb.decode_line(location)[1] or ()]
+        architecture = gdb.selected_frame().architecture()
+        return any(_is_jumped_to(architecture, address) for address in places)
+    except gdb.error:
+        return False  # not started, or in a library that is loaded later
+
+
+def _is_jumped_to(architecture: gdb.Architecture, address: int) -> bool:
+    blocks = function_blocks(address)
+    if len(blocks) != 1 or not blocks[0].start <= address < blocks[0].end:
+        return False  # unknown, or in an inlined call
+    last = min(blocks[0].end, address + _WIDEST_ROW) - 1
+    code = (decode(one["addr"], one["length"], one["asm"]) for one in architecture.disassemble(address, last))
+    return any(one.target == address and not one.is_call for one in code)
+
+
 class NotChosenError(UsageError):
     """An indirect function has no code yet."""
 

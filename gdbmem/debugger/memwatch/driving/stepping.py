@@ -126,6 +126,8 @@ class Stepper:
                 self._releases = stack.enter_context(Releases(self._pid, self._sharing))
             # Inside one of our commands no user would press the key.
             stack.enter_context(gdb_setting("pagination", "off"))
+            # What is said of the code would be held back with gdb's output.
+            self._finish_ends = self._ends_of_finish()
             stack.enter_context(self.capture)
             gauge = self.account.gauge
             stack.enter_context(recorder.recording(gauge.read, asks_gdb=gauge.asks_gdb))
@@ -135,8 +137,7 @@ class Stepper:
 
     def run(self) -> None:
         """Step as often as requested, or until something other than a step's end stops the program."""
-        # These first: reading code, or libc's data, can itself make a page of it resident.
-        self._finish_ends = self._ends_of_finish()
+        # First: reading libc's data can itself make a page of it resident.
         gauge = self.account.gauge
         gauge.expect(self.orders.count + 1)
         detail = gauge.detail() if self.orders.count == 1 else Detail()
