@@ -99,11 +99,11 @@ def test_the_sentence_and_the_sparkline_say_the_same(dumps: list[str]) -> None:
     assert "▁▂▃▄▅▆▇█" in rows[2] and "steady" in rows[3]
 
 
-def test_the_interpreters_own_frames_are_one_in_a_path(dumps: list[str]) -> None:
+def test_the_interpreters_own_frames_are_at_most_one_in_a_path(dumps: list[str]) -> None:
     callers = [row.partition("← ")[2] for row in run("diff", *dumps).splitlines() if "← " in row]
-    # In parentheses behind the first of them, if they have names.
-    assert any("frames of the interpreter" in caller for caller in callers)
-    assert not any(re.search(r"(PyEval|vectorcall|PyObject)\w*  in ", caller) for caller in callers), callers
+    assert any("core_translate" in caller for caller in callers)
+    listed = [caller for caller in callers if "frames of the interpreter" not in caller]
+    assert not any(re.search("PyEval|vectorcall|PyObject|pymain", caller) for caller in listed), callers
 
 
 def test_without_a_profiler_the_line_that_leaks_stands_under_the_lines_of_python(
