@@ -487,7 +487,8 @@ class CallPaths:
 
     def _periods_of(self, block: SmallSamples) -> Sequence[int]:
         """Return the number of faults per sample of each of the samples in *block*."""
-        known = {event: self._periods.get(event, ((0, 1),)) for event in set(block.event)}
+        of_others = self._periods.get(0, ((0, 1),))
+        known = {event: self._periods.get(event, of_others) for event in set(block.event)}
         first = block.time[0]
         if all(len(changes) == 1 or changes[-1][0] <= first for changes in known.values()):
             latest = {event: changes[-1][1] for event, changes in known.items()}

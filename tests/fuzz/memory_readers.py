@@ -203,7 +203,7 @@ def records_read(data: bytes) -> Sequence[Record]:
         assert len(kept.data) <= len(data)
         found += stack_samples(kept.data, _LAYOUT)
     with contextlib.suppress(TargetError):
-        found += small_records(small_of_whole(data, _LAYOUT, range(1 << 8), (7, 8)), _LAYOUT)
+        found += small_records(small_of_whole(data, _LAYOUT, range(1 << 8).__contains__, (7, 8)), _LAYOUT)
     with contextlib.suppress(TargetError):
         small_samples(data, _LAYOUT)
         found += small_records(data, _LAYOUT)

@@ -287,17 +287,17 @@ def test_a_shell_that_copies_the_same_pages_for_each_child_does_not_grow_by_them
     assert account["seen_bytes"] > 8 * MIB and account["grown_bytes"] < account["after_bytes"] + MIB
 
 
-def test_two_at_once_see_the_same(program: Program) -> None:
+@pytest.mark.parametrize("one, also", [("1", "101"), ("101", "1"), ("1", "1"), ("65", "101")])
+def test_two_at_once_see_the_same(program: Program, one: str, also: str) -> None:
     with program_at_work([program("makes_resident"), "lazily"]) as target:
-        other = subprocess.Popen(
-            [*GROW, "--json", str(target.pid)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        words = [*GROW, "--json", "--period", also, str(target.pid)]
+        other = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         wait_for(other.stderr, "gdbmem: recording")
-        one = grow(target)
+        first = grow(target, "--period", one)
         other.send_signal(signal.SIGINT)
-        also = Grown(one.said_bytes, json.loads(other.communicate()[0]))
-    check(one, target.pid)
-    check(also, target.pid)
+        second = Grown(first.said_bytes, json.loads(other.communicate()[0]))
+    check(first, target.pid)
+    check(second, target.pid)
 
 
 def test_a_killed_recorder_leaves_nothing_in_the_process(program: Program) -> None:

@@ -6,7 +6,7 @@ import fcntl
 import mmap
 import os
 import struct
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple, Union
 
@@ -170,7 +170,7 @@ def count(descriptor: int) -> int:
 # The ring buffers that the kernel writes records into, one per processor.
 
 
-_AT_HEAD, _AT_TAIL = 1024, 1032  # in the ring's first page; the data follows it
+_AT_HEAD, _AT_TAIL = 128, 129  # words in the ring's first page; the data follows it
 HEADER = struct.Struct("<IHH")  # type, misc, size
 
 
@@ -182,20 +182,24 @@ class Ring:
         self.descriptor = descriptor
         self.size_bytes = pages * PAGE_BYTES
         self._memory = mmap.mmap(descriptor, self.size_bytes + PAGE_BYTES)
+        # The kernel uses these words at the same time, so each access must be to the whole word. struct.pack_into()
+        # would write zeros first, by which the kernel could take records that were not read yet for free space.
+        self._words = memoryview(self._memory)[:PAGE_BYTES].cast("Q")
 
     def take(self) -> bytes:
         """Return all complete records written since the last call, in order, and release their space."""
         size = self.size_bytes
-        head, tail = struct.unpack_from("<QQ", self._memory, _AT_HEAD)
+        head, tail = self._words[_AT_HEAD], self._words[_AT_TAIL]
         start, end = PAGE_BYTES + tail % size, PAGE_BYTES + head % size
         if head == tail:
             return b""
         data = self._memory[start:end] if start < end else self._memory[start:] + self._memory[PAGE_BYTES:end]
-        struct.pack_into("<Q", self._memory, _AT_TAIL, head)
+        self._words[_AT_TAIL] = head
         return data
 
     def close(self) -> None:
         """Unmap it."""
+        self._words.release()
         self._memory.close()
 
 
@@ -357,8 +361,10 @@ def _small(data: bytes, layout: SampleLayout) -> Iterator[Union[SmallSamples, tu
         kind, misc, size = HEADER.unpack_from(data, 8 * at)
         if size < HEADER.size or size % 8 or 8 * at + size > len(data):
             raise _unreadable()
-        if kind == SAMPLE:  # of a thread that has no registers
-            yield _columns(words, at, at + size // 8, size // 8, layout)
+        if (
+            kind == SAMPLE
+        ):  # of a thread that has no registers, or of a fault of which other events took one, too
+            yield _one_small(words[at : at + size // 8].tolist(), layout)
         else:
             yield kind, misc, 8 * at
         at += size // 8
@@ -379,18 +385,21 @@ def _leading(headers: memoryview, is_small: int) -> int:
 
 def _columns(words: memoryview, start: int, end: int, width: int, layout: SampleLayout) -> SmallSamples:
     """Return the samples of *width* words each in ``words[start:end]``."""
-    names, registers = (1, 2, 3, 4), (6, 7)
-    if width < 6 + layout.has_page_size:
-        raise _unreadable()
-    event, thread, time, address = (words[start + n : end : width].tolist() for n in names)
-    nothing = [0] * len(event)
-    pointer, counter = (
-        (words[start + n : end : width].tolist() for n in registers)
-        if width == layout.small_bytes // 8
-        else (nothing, nothing)
+    event, thread, time, address, pointer, counter = (
+        words[start + n : end : width].tolist() for n in (1, 2, 3, 4, 6, 7)
     )
-    pages = words[start + width - 1 : end : width].tolist() if layout.has_page_size else nothing
+    pages = words[start + 8 : end : width].tolist() if layout.has_page_size else [0] * len(event)
     return SmallSamples(event, thread, time, address, pointer, counter, pages)
+
+
+def _one_small(words: Sequence[int], layout: SampleLayout) -> SmallSamples:
+    """Return the sample in the record *words*, which may end too early, or go on behind the sample's own words."""
+    if len(words) < 6:
+        raise _unreadable()
+    pointer, counter = words[6:8] if words[5] and len(words) >= 8 else (0, 0)
+    behind = 8 if words[5] else 6
+    page = words[behind] if layout.has_page_size and len(words) > behind else 0
+    return SmallSamples(*([one] for one in (*words[1:5], pointer, counter, page)))
 
 
 def small_records(data: bytes, layout: SampleLayout) -> Iterator[Record]:
@@ -409,7 +418,10 @@ def small_records(data: bytes, layout: SampleLayout) -> Iterator[Record]:
 
 
 def trimmed(data: bytes, layout: SampleLayout) -> Taken:
-    """Return the records *data*, samples with a stack, without the unused part of each copied stack."""
+    """Return the records *data*, samples with a stack, without the unused part of each copied stack.
+
+    Those whose copy is not whole are counted, but not among the records: they would say only half of a call path.
+    """
     kept = bytearray()
     samples = lost = births = first = last = 0
     at, end = 0, len(data)
@@ -449,11 +461,13 @@ def _check(agrees: bool) -> None:
         raise ValueError
 
 
-def small_of_whole(data: bytes, layout: SampleLayout, whole: Container[int], where: Sequence[int]) -> bytes:
+def small_of_whole(
+    data: bytes, layout: SampleLayout, is_counted: Callable[[int], bool], where: Sequence[int]
+) -> bytes:
     """Return *data*, records of a ring of samples with a stack, as they would be in one of small samples.
 
-    Only records of the events *whole* (identifiers) are kept. *where* are the numbers of the stack pointer and of the
-    program counter among the registers.
+    Only records of events (identifiers) that are *is_counted* are kept. *where* are the numbers of the stack pointer
+    and of the program counter among the registers.
     """
     kept = bytearray()
     at, end = 0, len(data)
@@ -462,9 +476,9 @@ def small_of_whole(data: bytes, layout: SampleLayout, whole: Container[int], whe
             kind, _, size = HEADER.unpack_from(data, at)
             _check(HEADER.size <= size <= end - at)
             if kind != SAMPLE:
-                if size >= 16 and _WORD.unpack_from(data, at + size - 8)[0] in whole:
+                if size >= 16 and is_counted(_WORD.unpack_from(data, at + size - 8)[0]):
                     kept += data[at : at + size]
-            elif _WORD.unpack_from(data, at + 8)[0] in whole:
+            elif is_counted(_WORD.unpack_from(data, at + 8)[0]):
                 _keep_small(data, at, size, layout, where, kept)
             at += size
     except _UNREADABLE:
@@ -476,37 +490,55 @@ def _keep_small(
     data: bytes, at: int, size: int, layout: SampleLayout, where: Sequence[int], kept: bytearray
 ) -> None:
     event, _, pid, tid, time, address, _ = _FIXED.unpack_from(data, at + 8)
-    registers = _registers_at(data, at)
+    registers, _, _, behind = _parts(data, at, size, layout)
     words = [event, tid << 32 | pid, time, address, _WORD.unpack_from(data, registers)[0]]
     if words[-1]:
         words += (_WORD.unpack_from(data, registers + 8 + 8 * number)[0] for number in where)
     if layout.has_page_size:
-        words += _WORD.unpack_from(data, at + size - 8)
+        is_there = behind and behind + 8 <= at + size
+        words += _WORD.unpack_from(data, behind) if is_there else (0,)
     kept += HEADER.pack(SAMPLE, HEADER.unpack_from(data, at)[1], HEADER.size + 8 * len(words))
     kept += struct.pack(f"<{len(words)}Q", *words)
 
 
-def _registers_at(data: bytes, at: int) -> int:
-    """Return where the registers begin in the sample with a stack at *at*: behind the call chain."""
-    length: int = _WORD.unpack_from(data, at + _FIXED.size)[0]
-    return at + 8 + _FIXED.size + 8 * length
+class _Parts(NamedTuple):
+    """The parts of a sample with a stack, as places in the records."""
+
+    registers: int  # the ABI and the registers, behind the call chain
+    stack: int  # the size of the copy, the copy, and how much of it is filled
+    room: int  # the size of the copy
+    behind: (
+        int  # what follows the copy; 0: the record ends before, and how much of the copy is filled is unknown
+    )
+
+
+def _parts(data: bytes, at: int, size: int, layout: SampleLayout) -> _Parts:
+    """Find the parts of the sample at *at*, in a record of *size* bytes. Raises ValueError, struct.error.
+
+    Since version 6.3 the kernel sizes the records of all events that take a sample of one fault by the registers that
+    the first of them asked for, and by all parts that any before asked for; the identifier is the first one's, too. So
+    a record may go on behind its sample, or end before it: then the next one lies over its last words.
+    """
+    registers = at + 8 + _FIXED.size + 8 * _WORD.unpack_from(data, at + _FIXED.size)[0]
+    stack = registers + 8 + (8 * layout.registers if _WORD.unpack_from(data, registers)[0] else 0)
+    room = _WORD.unpack_from(data, stack)[0]
+    behind = stack + 8 + (room + 8 if room else 0)
+    missing = behind - (at + size)
+    _check(missing <= (8 * layout.registers if room else 0))
+    return _Parts(registers, stack, room, behind if missing <= 0 else 0)
 
 
 def _keep_sample(data: bytes, at: int, size: int, layout: SampleLayout, kept: bytearray) -> None:
-    after = at + size
-    where = _registers_at(data, at)
-    where += 8 + (8 * layout.registers if _WORD.unpack_from(data, where)[0] else 0)
-    room = _WORD.unpack_from(data, where)[0]
-    _check(where + 16 + room <= after if room else where + 8 <= after)
-    if not room:
-        kept += data[at:after]
+    _, stack, room, behind = _parts(data, at, size, layout)
+    if not behind:
         return
-    filled = min(_WORD.unpack_from(data, where + 8 + room)[0] + 7 & ~7, room)
-    kept += HEADER.pack(SAMPLE, 0, where - at + 16 + filled)
-    kept += data[at + 8 : where]
+    filled = min(_WORD.unpack_from(data, behind - 8)[0] + 7 & ~7, room) if room else 0
+    kept += HEADER.pack(SAMPLE, 0, stack - at + (16 + filled if filled else 8))
+    kept += data[at + 8 : stack]
     kept += _WORD.pack(filled)
-    kept += data[where + 8 : where + 8 + filled]
-    kept += _WORD.pack(filled)
+    if filled:
+        kept += data[stack + 8 : stack + 8 + filled]
+        kept += _WORD.pack(filled)
 
 
 def stack_samples(data: bytes, layout: SampleLayout) -> Iterator[StackSample]:
@@ -517,32 +549,27 @@ def stack_samples(data: bytes, layout: SampleLayout) -> Iterator[StackSample]:
             kind, _, size = HEADER.unpack_from(data, at)
             _check(HEADER.size <= size <= end - at)
             if kind == SAMPLE:
-                yield _sample(data, at + 8, at + size, layout)
+                yield from _sample(data, at, size, layout)
         except _UNREADABLE:
             raise _unreadable() from None
         at += size
 
 
-def _sample(data: bytes, at: int, end: int, layout: SampleLayout) -> StackSample:
-    _, ip, pid, tid, time, address, length = _FIXED.unpack_from(data, at)
-    at += _FIXED.size
-    _check(8 * length <= end - at)
-    chain = struct.unpack_from(f"<{length}Q", data, at)
-    at += 8 * length
-    (abi,) = struct.unpack_from("<Q", data, at)
-    at += 8
+def _sample(data: bytes, at: int, size: int, layout: SampleLayout) -> Iterator[StackSample]:
+    _, ip, pid, tid, time, address, length = _FIXED.unpack_from(data, at + 8)
+    where = _parts(data, at, size, layout)
+    if not where.behind:
+        return
+    chain = struct.unpack_from(f"<{length}Q", data, at + 8 + _FIXED.size)
     registers: tuple[int, ...] = ()
-    if abi:
-        registers = struct.unpack_from(f"<{layout.registers}Q", data, at)
-        at += 8 * layout.registers
-    (room,) = struct.unpack_from("<Q", data, at)
-    _check(at + 16 + room <= end if room else at + 8 <= end)
+    if _WORD.unpack_from(data, where.registers)[0]:
+        registers = struct.unpack_from(f"<{layout.registers}Q", data, where.registers + 8)
     stack = b""
-    if room:
-        (filled,) = struct.unpack_from("<Q", data, at + 8 + room)
-        stack = data[at + 8 : at + 8 + min(filled, room)]
+    if where.room:
+        filled = min(_WORD.unpack_from(data, where.behind - 8)[0], where.room)
+        stack = data[where.stack + 8 : where.stack + 8 + filled]
     user = tuple(one for one in chain if 0 < one < _USER_END)
-    return StackSample(time, pid, tid, ip, address, user, registers, stack)
+    yield StackSample(time, pid, tid, ip, address, user, registers, stack)
 
 
 def _other(kind: int, misc: int, data: bytes) -> Iterator[Record]:

@@ -82,8 +82,10 @@ class FaultWatch:
         self._rings: dict[int, Ring] = {}  # by processor: of small samples,
         self._stack_rings: dict[int, Ring] = {}  # and of those with a stack
         self._events: _Events = {}
-        # The number of faults per sample, and since when (CLOCK_MONOTONIC, ns), by event identifier.
-        self.periods: dict[int, list[tuple[int, int]]] = {}
+        # The number of faults per sample, and since when (CLOCK_MONOTONIC, ns), by event identifier; 0: of samples with
+        # an identifier of another tool's event, which has taken one of the same fault.
+        self.periods: dict[int, list[tuple[int, int]]] = {0: [(0, max(period, 1))]}
+        self._uncounted: set[int] = set()  # identifiers of events that only name paths
         self._counted: dict[int, int] = {}  # by events that were replaced
         self.counts: dict[int, int] = {}  # faults by processor, when they were read last
         self._least = 1.0  # the period at which rings last long enough in bursts like the recent ones
@@ -100,6 +102,7 @@ class FaultWatch:
         self._poll = select.poll()
         try:
             self._open_rings()
+            self.wishes = self.wishes._replace(whole=self._whole(self.period))
             self._events = self._open_events()
         except OSError as error:
             self._close()
@@ -170,9 +173,14 @@ class FaultWatch:
             self.stacks += stacks.samples
             if stacks.data:
                 self._stacks.append(stacks.data)
-            kept = small_samples(small_of_whole(data, self.layout, self.periods, self._where), self.layout)
+            kept = small_samples(
+                small_of_whole(data, self.layout, self._is_counted, self._where), self.layout
+            )
             yield from self._taken(cpu, kept, stack_ring.size_bytes // self.wishes.stack_bytes)
         self._period_before = self.period
+
+    def _is_counted(self, identifier: int) -> bool:
+        return identifier in self.periods or (self.wishes.whole and identifier not in self._uncounted)
 
     def _taken(self, cpu: int, kept: Taken, full: int) -> Iterator[tuple[int, bytes]]:
         if kept.data:
@@ -237,6 +245,7 @@ class FaultWatch:
                 return  # the thread has ended: the main one may end while others run on
             if config == ANY:
                 event.write_into(descriptor, self._stack_rings[cpu].descriptor)
+                self._uncounted.add(event.identifier(descriptor))
                 continue
             rings = self._stack_rings if self.wishes.whole else self._rings
             event.write_into(descriptor, rings[cpu].descriptor)
@@ -311,6 +320,7 @@ class FaultWatch:
             self._reopen(pids, period, now)
             return
         self._changed, self.wishes = now, self.wishes._replace(period=period)
+        self.periods[0].append((time.monotonic_ns(), period))
         for (_, _, config), one in self._events.items():
             if config == ANY:
                 continue
@@ -329,6 +339,7 @@ class FaultWatch:
             self._pids, self.wishes = before
             return
         earlier, self._events = self._events, events
+        self.periods[0].append((time.monotonic_ns(), period))
         # Faults are counted twice for a moment: better than that they are not counted if another program gets the
         # processor in this moment.
         for whose in [whose for whose in events if whose not in earlier]:

@@ -70,7 +70,7 @@ def sample_record(
     body = struct.pack("<QQIIQQQ", 7, 0x1234, 10, 11, time, address, len(chain))
     body += struct.pack(f"<{len(chain)}Q", *chain)
     body += struct.pack("<Q17Q", 2, *range(7), pointer, counter, *range(9, 17))
-    body += struct.pack("<Q", len(stack)) + stack + struct.pack("<Q", filled)
+    body += struct.pack("<Q", len(stack)) + (stack + struct.pack("<Q", filled) if stack else b"")
     return struct.pack("<IHH", 9, 0, 8 + len(body)) + body
 
 
@@ -113,15 +113,39 @@ def test_a_sample_with_a_stack_that_is_counted_too_is_the_small_one_of_the_same_
         "<IHHQIIQQQQ", 9, 2, 56, 7, 10, 11, 5, BASE, 0, PAGE
     )
     small += lost + small_sample(BASE, 9, page=HUGE)
-    assert small_of_whole(data, LAYOUT, {7}, (7, 8)) == small
+    assert small_of_whole(data, LAYOUT, {7}.__contains__, (7, 8)) == small
     assert small_samples(small, LAYOUT).lost == 3
-    assert small_of_whole(data, LAYOUT, {1}, (7, 8)) == b""
+    assert small_of_whole(data, LAYOUT, {1}.__contains__, (7, 8)) == b""
     kept = trimmed(data, LAYOUT)
     assert (kept.samples, [one.time for one in stack_samples(kept.data, LAYOUT)]) == (3, [1, 5, 9])
     assert list(stack_samples(kept.data, LAYOUT)) == list(stack_samples(data, LAYOUT))
     for cut in range(1, len(data)):
         with contextlib.suppress(TargetError):
-            small_of_whole(data[:cut], LAYOUT, {7}, (7, 8))
+            small_of_whole(data[:cut], LAYOUT, {7}.__contains__, (7, 8))
+
+
+def test_samples_count_whatever_other_tools_sample_at_the_same_fault() -> None:
+    """Linux sizes all records of one fault by the registers and parts that the first event asked for."""
+    whole = sample_record(bytes(1024), 16, time=1) + struct.pack("<Q", HUGE)
+    whole = struct.pack("<IHH", 9, 2, len(whole)) + whole[8:]
+    short = struct.pack("<IHH", 9, 2, len(whole) - 120) + whole[8:-120]  # the first had 2 registers, not 17
+    long = struct.pack("<IHH", 9, 2, len(whole) + 64) + whole[8:] + bytes(range(64))
+    data = short + long + whole
+    small = small_sample(BASE, 1, page=0) + 2 * small_sample(BASE, 1, page=HUGE)
+    assert small_of_whole(data, LAYOUT, {7}.__contains__, (7, 8)) == small
+    kept = list(stack_samples(trimmed(data, LAYOUT).data, LAYOUT))
+    assert trimmed(data, LAYOUT).samples == 3 and kept == list(stack_samples(data, LAYOUT))
+    assert [len(one.stack) for one in kept] == [16, 16]  # how much of the short one was filled is unknown
+    assert {one.registers for one in kept} == {(*range(7), 7, 8, *range(9, 17))}
+
+    first = small_sample(BASE, 1)
+    longer = struct.pack("<IHH", 9, 2, len(first) + 120) + first[8:] + b"\xff" * 120
+    shorter = struct.pack("<IHH", 9, 2, len(first) - 8) + first[8:-8]
+    read = list(small_records(first + longer + shorter + first, LAYOUT))
+    assert all(isinstance(one, SmallSamples) for one in read)
+    assert [(*one.counter, *one.page_bytes) for one in read if isinstance(one, SmallSamples)] == [
+        (8, PAGE), (8, PAGE), (8, 0), (8, PAGE)
+    ]  # fmt: skip
 
 
 def test_a_kept_recording_is_read_in_full() -> None:
