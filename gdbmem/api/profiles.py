@@ -92,6 +92,7 @@ class _Options(NamedTuple):
     binaries: Sequence[str] = ()  # folders to search for programs that are not where the profile names them
     by_size: bool = False  # group the trees by block size first
     by_thread: bool = False  # … by the thread that allocated, of files that record it
+    with_threads: bool = False  # the same without an error for other files
     # Of files that record times, only from this moment on and until that one, as in 1.5s.
     begin: Optional[str] = None
     end: Optional[str] = None
@@ -118,6 +119,7 @@ class ReadOptions(_Options):
             symbols,
             by_size=self.by_size,
             by_thread=self.by_thread,
+            with_threads=self.with_threads,
             stretch=Stretch.read(self.begin, self.end),
         )
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Optional, Union
 
 from gdbmem.api.profiles import (
-    FORMATS,
     ReadOptions,
     Run,
     SnapshotRecord,
@@ -26,7 +25,6 @@ from gdbmem.api.profiles import (
     load_trees,
     open_profile,
     outline,
-    rank,
     read_record,
     read_snapshots,
     recipe_diffs,
@@ -56,7 +54,7 @@ from gdbmem.page.page import (
     printable_rows,
     render,
     sizes_section,
-    threads_section,
+    threads_sections,
 )
 from gdbmem.page.pictures import COUNT
 from gdbmem.page.pools_page import CORE, kind_of_file
@@ -77,6 +75,7 @@ def make_page(operands: Sequence[str], query: Query, options: ReadOptions) -> Pa
 
     Raises InputError if an operand is missing, can't be read, or can't be compared.
     """
+    options = options._replace(with_threads=True)
     if len(operands) > 1:
         places = [find_operand(one) for one in operands]
         if all(_is_series(*one) for one in places):
@@ -117,6 +116,7 @@ def _page_of_difference(operands: Sequence[str], query: Query, options: ReadOpti
     page.facts = facts_of_diff(found)
     page.sections.append(diff_section(f"from {names[0]} to {names[1]}", found, query, uses=uses))
     page.sections += [annotated_section(found, query)] if query.annotate is not None else []
+    page.sections += threads_sections(found, is_change=True)
     moments = range(1, len(operands) + 1) if len(operands) > 2 else ()
     page.explored = explored(found, query, times=moments, time_unit=COUNT)
     _add_notices(page, [*found.notices, *said])
@@ -134,6 +134,7 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
             title = f"from {difference.before_side.name} to {difference.after_side.name}"
         page.sections.append(diff_section(title, difference, query))
         page.sections += [annotated_section(difference, query)] if query.annotate is not None else []
+        page.sections += threads_sections(difference, is_change=True)
         page.explored = explored(difference, query)
         _add_notices(page, difference.notices)
         return page
@@ -145,7 +146,6 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
     if isinstance(profile, StackProfile) and selector is None:
         known = profile.sizes()
         sizes += [sizes_section(known, profile.metric)] if known else []
-        sizes += _threads(profile, path, options)
     said, totals = profile.notices, getattr(profile, "faults", None)
     if selector is not None or profile.peak_tree_index is not None:
         loaded = load_from_profile(profile, selector or "peak")
@@ -158,6 +158,7 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
         page.sections += (
             [annotated_section(growth, query, is_change=False)] if query.annotate is not None else []
         )
+        sizes += threads_sections(growth)
         page.explored = _explored_file(whole, growth, query) if whole is not None else None
         said = [*of_loaded, *(said if whole is None else whole.notices)]
         page.explored = page.explored or explored(growth, query)
@@ -168,16 +169,6 @@ def _page_of_profile(path: Path, selector: Optional[str], query: Query, options:
         page.sections.append(account_section(totals))
     _add_notices(page, said)
     return page
-
-
-def _threads(profile: Profile, path: Path, options: ReadOptions) -> list[Section]:
-    """Return the section of the threads that allocated, if the file at *path* records several."""
-    found = FORMATS.get(profile.source_format)
-    if found is None or not found.has_threads:
-        return []
-    by_thread = load_from_profile(open_profile(path, options._replace(by_thread=True)), None)
-    ranking = rank(by_thread.snapshot, Query(by="thread"))
-    return [threads_section(ranking)] if len(ranking.rows) > 1 else []
 
 
 def _explored_file(profile: Profile, like: Diff, query: Query) -> Optional[Explored]:

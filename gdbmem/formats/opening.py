@@ -54,6 +54,7 @@ class OpenOptions:
         *,
         by_size: bool = False,
         by_thread: bool = False,
+        with_threads: bool = False,
         stretch: Optional[Stretch] = None,
     ) -> None:
         if format is not None and format not in FORMATS:
@@ -67,6 +68,7 @@ class OpenOptions:
         self.symbols = symbols  # names addresses; None: they stay unnamed
         self.by_size = by_size  # trees begin with the size of the blocks
         self.by_thread = by_thread  # … with the thread that allocated
+        self.with_threads = with_threads  # by_thread for files that record it
         self.stretch = stretch  # the part of a recording to read; None: all
 
 
@@ -422,7 +424,8 @@ def _parts_of(name: str, source: str, reading: OpenOptions) -> dict[str, object]
             slug="no-stretch",
             hint="files of heaptrack, memray and massif do; leave --from and --to out",
         )
-    asked = {"by_thread": reading.by_thread or None, "stretch": reading.stretch}
+    by_thread = reading.by_thread or (reading.with_threads and FORMATS[name].has_threads)
+    asked = {"by_thread": by_thread or None, "stretch": reading.stretch}
     return {name: part for name, part in asked.items() if part is not None}
 
 

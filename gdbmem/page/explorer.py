@@ -7,6 +7,7 @@ import gzip
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
@@ -33,6 +34,7 @@ from gdbmem.profiles.paths import (
     nameless_frames,
     ranks_of,
     smallest_tree,
+    thread_frames,
 )
 from gdbmem.profiles.ranking import KNOWN, LISTED, UNMATCHED, GroupedPaths, Row, grouped, rank
 from gdbmem.profiles.tree_from_main import LargePaths, large_paths
@@ -82,7 +84,7 @@ def profile_data(
     if any(one.sites for one in diff.side_sites):  # sites are those of the nodes as they are
         tree = PathTree(diff.parent, diff.frame, ends, outermost_first=False)
     else:
-        tree = smallest_tree(diff.parent, diff.frame, ends)
+        tree = smallest_tree(*_without_threads(diff, ends))
     snapshots = _snapshots(diff, ends)
     strings: dict[str, int] = {}
     fates = [paths.fate(end) if paths.walk.marks else LISTED for end in ends]
@@ -98,12 +100,46 @@ def profile_data(
         "ends": [end - former for end, former in zip(tree.ends, [0, *tree.ends])],
         "site": [_site(diff, site[end], fate) for end, fate in zip(ends, fates)],
         "snapshots": snapshots,
+        "threads": _threads(diff, ends),
         "shown": list(shown or (0 if len(snapshots) > 1 else -1, len(snapshots) - 1)),
         "doubt": _doubt(diff, paths, ends),
         "hides": diff.hides_paths,
         "hiding": _hiding(diff, ends, site) if diff.side_sites else None,
         "naming": _naming(diff, query, named) if has_all and len(snapshots) > 1 else None,
     }
+
+
+def _without_threads(diff: Diff, ends: Sequence[int]) -> tuple[Sequence[int], Sequence[int], Sequence[int]]:
+    """Return parents, frames and *ends* of the paths of *diff* without the threads that they begin with."""
+    threads = set(thread_frames(diff))
+    if not threads:
+        return diff.parent, diff.frame, ends
+    nodes: dict[tuple[int, int], int] = {(-1, diff.frame[0]): 0}  # by parent and frame
+    place = [0]  # of each node of the diff
+    for above, frame in zip(diff.parent[1:], diff.frame[1:]):
+        parent = place[above]
+        place.append(parent if frame in threads else nodes.setdefault((parent, frame), len(nodes)))
+    parents, frames = zip(*nodes)
+    return parents, frames, [place[end] for end in ends]
+
+
+def _threads(diff: Diff, ends: Sequence[int]) -> Optional[dict[str, object]]:
+    """Return the threads of *diff*, the largest first, and that of each path (-1: several); None unless it has two."""
+    threads = thread_frames(diff)
+    if not threads:
+        return None
+    of_node = [-1]
+    for above, frame in zip(diff.parent[1:], diff.frame[1:]):
+        of_node.append(of_node[above] if above else frame)
+    sizes: Counter[int] = Counter(dict.fromkeys(threads, 0))
+    own = diff.own_after
+    for end in ends:
+        sizes[of_node[end]] += own[end]
+    order = sorted(threads, key=lambda frame: -sizes[frame])
+    number_of = {frame: number for number, frame in enumerate(order)}
+    names = [printable(_cut(diff.frames[frame].function or "")) for frame in order]
+    of = [number_of.get(of_node[end], -1) for end in ends]
+    return {"names": names, "of": of} if len(set(of)) > 1 else None
 
 
 def _naming(diff: Diff, query: Query, named: Optional[tuple[int, int]]) -> dict[str, object]:

@@ -33,7 +33,7 @@ from gdbmem.profiles.own_code import (
     unlisted_callers,
     unlisted_site,
 )
-from gdbmem.profiles.paths import Query
+from gdbmem.profiles.paths import Query, thread_frames
 from gdbmem.profiles.ranking import (
     Amount,
     AnnotatedLine,
@@ -461,19 +461,27 @@ def sizes_section(sizes: Sequence[SizeClass], metric: str) -> Section:
     )
 
 
-def threads_section(ranking: Ranking) -> Section:
-    """Return the section of the threads that allocated, *ranking*'s rows."""
+def threads_sections(diff: Diff, *, is_change: bool = False) -> list[Section]:
+    """Return the section of the threads that allocated, if *diff* tells several."""
+    if len(thread_frames(diff)) < 2:
+        return []
+    ranking = rank(diff, Query(by="thread", unchanged=True))
     rows = [
         (printable(row.site.function or "") if row.site else "unknown", row.amount) for row in ranking.rows
     ]
-    return Section(
+    section = Section(
         "Threads",
         header=("thread that allocated", "bytes", "blocks"),
         table=[
-            (name, known_size(one.delta_bytes), "" if one.delta_blocks is None else f"{one.delta_blocks:,}")
+            (
+                name,
+                _size(one.delta_bytes, is_change=is_change),
+                "" if one.delta_blocks is None else f"{one.delta_blocks:,}",
+            )
             for name, one in [*rows, ("total", ranking.total)]
         ],
     )
+    return [section]
 
 
 def source_notices(sources: Optional[SourceLines]) -> list[Notice]:

@@ -78,6 +78,12 @@ def group_frames(diff: Diff) -> Set[int]:
     return {number for number, place in enumerate(objects) if place in (SIZE_CLASS, THREAD)}
 
 
+def thread_frames(diff: Diff) -> list[int]:
+    """Return the numbers of the frames in *diff* that stand for the threads that allocated."""
+    objects = Frames.of(diff.frames).objects
+    return [number for number, place in enumerate(objects) if place == THREAD] if THREAD in objects else []
+
+
 def nameless_frames(diff: Diff) -> set[int]:
     """Return the numbers of the frames in *diff* for which ``Frame.is_nameless`` holds."""
     ranks, frames = ranks_of(diff), Frames.of(diff.frames)

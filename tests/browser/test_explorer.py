@@ -15,6 +15,7 @@ import pytest
 from gdbmem.cli.main import main
 from gdbmem.text import format_size
 from tests.unit.massif_texts import massif, path
+from tests.unit.memray_reader import memray_file
 
 pytest.importorskip("playwright", reason="playwright, which drives the browser, is not installed")
 
@@ -413,3 +414,25 @@ def test_a_million_calls_are_a_page_that_adds_up_and_is_searched(browser: Browse
         assert page.page.inner_text("#route") == "140,000 smaller paths, each of at most 80 B"
         assert "show the 140,000 smallest paths" in page.text()
         assert page.complaints == []
+
+
+def test_the_graph_and_the_table_show_one_thread_alone(
+    browser: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = memray_file(tmp_path, monkeypatch)
+    with opened(browser, report(tmp_path, file)) as page:
+        assert sorted(page.rows()) == [(40, 0, 40), (50, 0, 50)]
+        names = page.page.locator("#thread option").all_inner_texts()
+        assert names == ["all", "thread 1", "wor\\x1b]8;;ker (thread 2)"]
+        page.page.select_option("#thread", names[2])
+        assert page.rows() == [(40, 0, 40)] and page.number("#explored") == page.number("#sum") == 40
+        assert page.page.inner_text("#explored").endswith(f"40 B (bytes of heap), of {names[2]}")
+        page.page.fill("#search", "early|late")
+        assert page.number("#found") == 40
+        page.page.select_option("#thread", "all")
+        assert page.number("#explored") == page.number("#found") == 90
+        page.page.locator("#rows .opener").first.click()
+        assert "50 B, thread 1" in page.text()
+        assert page.complaints == []
+    with opened(browser, report(tmp_path, str(CAPTURES / "stacks/dhat.json"))) as page:
+        assert not page.page.locator("#threads").is_visible()

@@ -2,7 +2,7 @@
 
 import { makeCalls, pathsThrough, searchCalls } from "./calls.js";
 import { FlameGraph } from "./flame.js";
-import { boundOf, doubtOf, framesOf, fullNameOf, isBounded, nameOf, placeOf, readProfile } from "./profile.js";
+import { boundOf, doubtOf, framesOf, fullNameOf, isBounded, nameOf, ofThread, placeOf, readProfile } from "./profile.js";
 import { formatChange, formatShare, formatSize, percentOf } from "./sizes.js";
 import { csvOf, neighboursOf, rowsOf } from "./table.js";
 import { namesIn } from "./wrappers.js";
@@ -64,7 +64,8 @@ export function matcherOf(text) {
 export class Explorer {
   /** @param {Columns} profile */
   constructor(profile) {
-    this.profile = profile;
+    this.whole = profile;
+    this.profile = profile; // or the part of one thread
     /** @type {Shape} */
     this.plainShape = { by: "line", inverted: !profile.written.outermost_first, only: null }; // as it is written
     const [before, after] = profile.written.shown;
@@ -104,6 +105,12 @@ export class Explorer {
       });
     }
     byId("sides", HTMLElement).hidden = snapshots.length < 2;
+    const { threads } = this.profile.written;
+    byId("threads", HTMLElement).hidden = !threads;
+    if (!threads) return;
+    const choice = byId("thread", HTMLSelectElement);
+    threads.names.forEach((name, number) => choice.append(new Option(name, String(number))));
+    if (threads.of.includes(-1)) choice.append(new Option("of several: the smallest paths", "-1"));
   }
 
   listen() {
@@ -112,6 +119,11 @@ export class Explorer {
         this.choose(Number(byId("before", HTMLSelectElement).value), Number(byId("after", HTMLSelectElement).value));
       });
     }
+    byId("thread", HTMLSelectElement).addEventListener("change", () => {
+      const { value } = byId("thread", HTMLSelectElement);
+      this.profile = value ? ofThread(this.whole, Number(value)) : this.whole;
+      this.choose(this.view.before, this.view.after);
+    });
     for (const id of ["by", "inverted", "own"]) byId(id, HTMLElement).addEventListener("change", () => this.showCalls());
     byId("search", HTMLInputElement).addEventListener("input", () => this.search());
     byId("whole", HTMLButtonElement).addEventListener("click", () => this.graph.zoom(0));
@@ -180,6 +192,8 @@ export class Explorer {
       const sides = `${formatSize(snapshots[before].total)} → ${formatSize(snapshots[after].total)}`;
       said.textContent = `from ${snapshots[before].name} to ${snapshots[after].name}: ${formatChange(total)}, ${sides} (${unit})`;
     }
+    const { selectedIndex, options } = byId("thread", HTMLSelectElement);
+    if (selectedIndex > 0) said.textContent += `, of ${options[selectedIndex].text}`;
     byId("unbounded", HTMLElement).hidden = isBounded(this.profile, this.view);
     byId("of-change", HTMLElement).hidden = !this.isChange;
     byId("share", HTMLElement).textContent = this.isChange ? "of all changes" : "of all";
@@ -409,7 +423,7 @@ export class Explorer {
       const frames = framesOf(this.profile, path).reverse();
       const text = frames.map((frame) => `${fullNameOf(this.profile, frame)}  ${placeOf(this.profile, frame)}`.trim());
       const part = document.createElement("div");
-      part.append(element("p", this.size(change(path)), { value: change(path), kind: "dim" }), element("pre", text.join("\n← ")));
+      part.append(element("p", `${this.size(change(path))}${threadOf(this.whole, path)}`, { value: change(path), kind: "dim" }), element("pre", text.join("\n← ")));
       return part;
     });
     if (paths.length > most) {
@@ -440,6 +454,17 @@ export class Explorer {
     link.click();
     URL.revokeObjectURL(link.href);
   }
+}
+
+/**
+ * Return the thread of a path, to be appended; "" if it is unknown, or there is only one.
+ *
+ * @param {Columns} profile
+ * @param {number} path
+ */
+function threadOf(profile, path) {
+  const { threads } = profile.written;
+  return threads && threads.of[path] >= 0 ? `, ${threads.names[threads.of[path]]}` : "";
 }
 
 /** Return the first name of a row. @param {Row} row */

@@ -19,6 +19,7 @@ import { unpacked } from "./unpacking.js";
  * @property {number[]} ends how many nodes after the former one each path ends
  * @property {number[]} site of each path: the frame that its row is named by; -1: not listed, -2: known and accepted
  * @property {import("./wrappers.js").Naming | null} [naming] for a series: the data from which `site` and `own` of any other view are derived
+ * @property {{names: string[], of: number[]} | null} [threads] those that allocated, and the number of that of each path; -1: of several
  * @property {number[]} shown the numbers of View that are chosen at first
  * @property {{name: string, total: number, bytes: number[], blocks: number[] | null}[]} snapshots bytes of each path
  * @property {Doubt | null} doubt of the difference of the first and the last snapshot
@@ -45,6 +46,7 @@ import { unpacked } from "./unpacking.js";
  * @property {Int32Array} parent
  * @property {Int32Array} frame
  * @property {Int32Array} ends
+ * @property {Columns} [whole] that these are one thread's part of
  */
 
 /** @typedef {{before: number, after: number}} View numbers of snapshots; before is -1 if one is shown by itself */
@@ -68,6 +70,24 @@ export function columnsOf(written) {
   const ends = Int32Array.from(written.ends);
   for (let path = 1; path < ends.length; path++) ends[path] += ends[path - 1];
   return { written, parent, frame: Int32Array.from(written.frame), ends };
+}
+
+/**
+ * Return the part of *profile* that the thread of this number allocated; -1: that of paths of several threads.
+ *
+ * @param {Columns} profile
+ * @param {number} thread
+ * @returns {Columns}
+ */
+export function ofThread(profile, thread) {
+  const { written } = profile;
+  const of = written.threads?.of || [];
+  const its = (/** @type {number[]} */ column) => column.map((value, path) => (of[path] === thread ? value : 0));
+  const snapshots = written.snapshots.map((one) => {
+    const bytes = its(one.bytes);
+    return { ...one, bytes, blocks: one.blocks && its(one.blocks), total: bytes.reduce((sum, value) => sum + value, 0) };
+  });
+  return { ...profile, written: { ...written, snapshots }, whole: profile };
 }
 
 /**

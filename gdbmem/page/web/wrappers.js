@@ -43,7 +43,7 @@ export function namesIn(profile, view) {
   if (!naming || (naming.known && naming.known[0] === view.before && naming.known[1] === view.after)) return { site, own: frames.own };
   let names = namesOfViews.get(view);
   if (!names) {
-    const calls = makeCalls(profile, view, { by: "line", inverted: true, only: null });
+    const calls = makeCalls(profile.whole || profile, view, { by: "line", inverted: true, only: null });
     const ranks = ranksOf(naming, wrappersOf(naming, calls));
     names = { site: sitesOf(profile, ranks), own: ranks.map((rank) => Number(rank === RANKS.own)) };
     namesOfViews.set(view, names);

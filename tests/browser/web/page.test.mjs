@@ -4,7 +4,7 @@ import test from "node:test";
 import { gzipSync } from "node:zlib";
 
 const web = new URL("../../../gdbmem/page/web/", import.meta.url);
-const { columnsOf, readProfile, framesOf, boundOf, placeOf } = await import(new URL("profile.js", web));
+const { columnsOf, readProfile, framesOf, boundOf, ofThread, placeOf } = await import(new URL("profile.js", web));
 const { makeCalls, searchCalls, pathsThrough } = await import(new URL("calls.js", web));
 const { rowsOf, neighboursOf, csvOf } = await import(new URL("table.js", web));
 const { formatSize, formatChange } = await import(new URL("sizes.js", web));
@@ -115,6 +115,19 @@ test("callers and callees of a line have the bytes of the paths that go that way
   const [callers, callees] = neighboursOf(profile, change, "line", row);
   assert.deepEqual(callers, [[3, 200], [1, 70]]);
   assert.deepEqual(callees, [[0, 200], [1, 70]]);
+});
+
+test("the parts of the threads add up to the whole, row by row and in the graph", () => {
+  const told = columnsOf(written({ threads: { names: ["main", "worker"], of: [0, 1, -1] } }));
+  const parts = [0, 1, -1].map((thread) => ofThread(told, thread));
+  assert.deepEqual(parts.map((part) => part.written.snapshots.map((one) => one.total)), [[70, 200], [30, 100], [50, 0]]);
+  assert.deepEqual(parts.map((part) => rows(part, change, "line").map((row) => [row.place, row.before, row.after, row.through])), [
+    [["/src/a.cpp:7", 70, 200, 130]],
+    [["/src/a.cpp:7", 30, 100, 70]],
+    [["/src/a.cpp:9", 50, 0, -50]],
+  ]);
+  assert.deepEqual(parts.map((part) => makeCalls(part, change, whole).weight[0]), [130, 70, 50]);
+  assert.deepEqual(parts[1].written.snapshots[0].blocks, [0, 3, 0]);
 });
 
 test("paths that one place hides share its bound, and a pair that was not judged has none", () => {

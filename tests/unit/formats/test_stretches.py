@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-import datetime
 import json
 import random
-import sys
-import types
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 import pytest
 
-from gdbmem.api.profiles import ReadOptions, read_shown
+from gdbmem.api.profiles import ReadOptions, as_growth, read_shown
 from gdbmem.cli.main import main
 from gdbmem.formats.heap_profilers import heaptrack
 from gdbmem.model.calltree import Stretch
 from gdbmem.model.diff import Diff
+from gdbmem.page.explorer import profile_data
+from gdbmem.profiles.paths import Query
+from gdbmem.profiles.tree_from_main import large_paths
 from gdbmem.runs.run import Run
 from tests.unit.massif_texts import massif, path
+from tests.unit.memray_reader import Reader, Record, memray_file
 from tests.unit.stack_files import CAPTURES
 
 # Two functions; "a" allocates 100 bytes each, "b" 7. Times in ms: 10 (a), 20 (1e), 30 (28).
@@ -181,66 +182,9 @@ def test_massif_compares_the_snapshots_at_both_moments(
         assert "[empty-stretch]" in (said := capsys.readouterr().err) or "[bad-moment]" in said
 
 
-class Interval(NamedTuple):
-    allocated_before_snapshot: int
-    deallocated_before_snapshot: Optional[int]
-    n_allocations: int
-    n_bytes: int
-
-
-class Record(NamedTuple):
-    function: str
-    tid: int
-    thread_name: str
-    intervals: tuple[Interval, ...] = ()
-    size: int = 0
-    n_allocations: int = 1
-
-    def stack_trace(self) -> list[tuple[str, str, int]]:
-        return [(self.function, "app.py", len(self.function))]
-
-
-class Snapshot(NamedTuple):
-    time: int
-
-
-class Reader:
-    """A recording of 30 ms with a time each 10: what memray's own reader says of it."""
-
-    def __init__(self, source: str) -> None:
-        began = datetime.datetime.fromtimestamp(1000, datetime.timezone.utc)
-        self.metadata = types.SimpleNamespace(
-            has_native_traces=False,
-            command_line="app.py",
-            start_time=began,
-            end_time=began + datetime.timedelta(seconds=0.035),
-        )
-
-    def __enter__(self) -> Reader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Nothing is open."""
-
-    def get_memory_snapshots(self) -> Iterator[Snapshot]:
-        return (Snapshot(1_000_000 + 10 * n) for n in range(4))
-
-    def get_temporal_allocation_records(self, merge_threads: bool) -> Iterator[Record]:
-        yield Record("early", 1, "", (Interval(1, 3, 2, 200), Interval(1, None, 1, 50)))
-        yield Record("late", 2, "wor\x1b]8;;ker", (Interval(2, None, 4, 40), Interval(2, 3, 1, 10)))
-        yield Record("finally", 2, "wor\x1b]8;;ker", (Interval(4, None, 1, 1000),))
-
-    def get_leaked_allocation_records(self, merge_threads: bool) -> Iterator[Record]:
-        yield Record("early", 1, "", size=50)
-        yield Record("late", 2, "wor\x1b]8;;ker", size=40, n_allocations=4)
-
-
 @pytest.fixture
 def memray(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> str:
-    monkeypatch.setitem(sys.modules, "memray", types.SimpleNamespace(FileReader=Reader))
-    file = tmp_path / "memray.bin"
-    file.write_bytes(b"memray\0 and what only memray reads")
-    return str(file)
+    return memray_file(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -277,8 +221,32 @@ def test_the_page_lists_threads_where_there_are_several(
     assert main(["report", memray, "-o", str(page)]) == 0
     text = page.read_text()
     assert "thread that allocated" in text and "(thread 2)" in text and "\x1b" not in text
+    assert main(["report", memray, "--from", "10ms", "-o", str(page), "--force"]) == 0
+    assert "thread that allocated" not in page.read_text(), "only one of them did, since then"
+    assert main(["report", memray, memray, "-o", str(page), "--force"]) == 0
+    assert "thread that allocated" in page.read_text()
     assert main(["report", recording, "-o", str(page), "--force"]) == 0
     assert "thread that allocated" not in page.read_text()
+
+
+def test_the_page_has_the_thread_of_each_path_and_each_path_once(
+    memray: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def records(self: Reader, merge_threads: bool) -> Iterator[Record]:
+        yield Record("same", 1, "", size=5)
+        yield Record("same", 2, "", size=70)
+        yield Record("late", 2, "", size=40)
+
+    monkeypatch.setattr(Reader, "get_leaked_allocation_records", records)
+    shown = read_shown(memray, ReadOptions(with_threads=True))
+    assert not isinstance(shown, Diff)
+    growth = as_growth(shown.snapshot)
+    data = profile_data(growth, Query())
+    assert data["threads"] == {"names": ["thread 2", "thread 1"], "of": [1, 0, 0]}
+    assert data["parent"] == [0, 1, 2], "two calls, whichever thread made them"
+    assert data["ends"] == [1, 0, 1]
+    merged = large_paths(growth, Query(), most=1, least_share=1)
+    assert profile_data(merged.diff, Query())["threads"] == {"names": ["thread 2"], "of": [0, -1]}
 
 
 def test_a_memray_that_reads_no_times_is_named(
