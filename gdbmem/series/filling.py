@@ -73,8 +73,8 @@ def total_points(recording: Recording) -> Filled:
     for before, after in zip(read, read[1:]):
         between = looks[bisect.bisect_left(times, before[0]) : bisect.bisect_right(times, after[0])]
         filled += [*_between(before, after, between, private.get(before[0], {})), after]
-        change = after[1] - before[1] if _stood_still(between, before[0], after[0]) else 0.0
-        by_others.append((after[0], by_others[-1][1] + change))
+        changed = by_others[-1][1] * _surviving(between) + _by_others(between, before, after)
+        by_others.append((after[0], changed))
     return Filled(filled, by_rss=len(filled) - len(read), by_others=by_others)
 
 
@@ -116,12 +116,35 @@ def without_others(points: Sequence[_Point], by_others: Sequence[_Point]) -> lis
     return found
 
 
-def _stood_still(looks: Sequence[_Look], begin: float, end: float) -> bool:
-    """Return whether no process took or released memory in any of the samples *looks*, from *begin* to *end*."""
-    if len(looks) < 2 or (looks[0][0], looks[-1][0]) != (begin, end):
-        return False
-    first = looks[0][1]
-    return all(faults is not None for _, faults in first.values()) and all(one == first for _, one in looks)
+def _surviving(looks: Sequence[_Look]) -> float:
+    """Return the share of the memory at the first of *looks* whose processes live at the last one."""
+    if not looks:
+        return 1.0
+    first, last = looks[0][1], looks[-1][1]
+    resident = sum(rss for rss, _ in first.values())
+    return sum(rss for line, (rss, _) in first.items() if line in last) / resident if resident else 1.0
+
+
+def _by_others(looks: Sequence[_Look], before: _Point, after: _Point) -> float:
+    """Return the change of PSS from one read to the next that the processes can't have made: in the samples *looks*.
+
+    They can't have grown by more than RSS has, or than the pages at which they had a fault. If they neither took nor
+    released memory all is the others' doing.
+    """
+    if len(looks) < 2 or (looks[0][0], looks[-1][0]) != (before[0], after[0]):
+        return 0.0
+    if any(faults is None for _, sizes in looks for _, faults in sizes.values()):
+        return 0.0
+    change = after[1] - before[1]
+    if all(sizes == looks[0][1] for _, sizes in looks):
+        return change
+    own = sum(
+        max(rss - old_rss, float((faults or 0) - (old_faults or 0)) * PAGE, 0.0)
+        for (_, earlier), (_, later) in zip(looks, looks[1:])
+        for line, (rss, faults) in later.items()
+        for old_rss, old_faults in [earlier.get(line, (0.0, 0.0))]
+    )
+    return max(change - own, 0.0)
 
 
 def _by_cgroup(read: Sequence[_Point], held: Sequence[_Point]) -> list[_Point]:

@@ -96,7 +96,7 @@ def _judged(filled: Filled, metric: str, marks: Sequence[Mark]) -> Verdict:
     if not values or abs(change) < _LEAST_BY_OTHERS * values[-1]:
         return verdict
     others = (
-        f"not counted: {format_delta(change)} of PSS while RSS and page faults did not change, because other"
+        f"not counted: {format_delta(change)} of PSS beyond what RSS and page faults can have changed, because other"
         " programs share these pages"
     )
     return verdict._replace(evidence=f"{verdict.evidence}; {others}")

@@ -122,8 +122,9 @@ def test_a_program_does_not_grow_because_others_that_share_its_pages_end(tmp_pat
         return verdict.kind, verdict.evidence.rpartition("; ")[2]
 
     others = "because other programs share these pages"
-    said = f"not counted: +488.3 KiB of PSS while RSS and page faults did not change, {others}"
-    assert kind("idle", lambda t: 1000) == ("plateau", said)
+    said = "not counted: +{} of PSS beyond what RSS and page faults can have changed, " + others
+    assert kind("idle", lambda t: 1000) == ("plateau", said.format("488.3 KiB"))
+    assert kind("nearly", lambda t: 1000 + (t > 2.5)) == ("plateau", said.format("480.3 KiB"))
     assert kind("copies", lambda t: 1000 + int(t * 25))[0] == "growing", (
         "what workers copy leaves RSS as it is"
     )
