@@ -134,13 +134,15 @@ ANNOTATE = """\
   --annotate SOURCE   in place of rows: the source file SOURCE line by line, with the memory allocated there, and that
                       of all paths through a call there
 """
-STRETCH = """\
+_STRETCH = """\
 a part of a recording:
   --from MOMENT       only from MOMENT on, as in 1.5s (of massif in its own unit, as in 5000000i or 10MiB): what was
                       allocated since and not freed, or with --metric allocated all that was (heaptrack, memray, massif)
-  --to MOMENT         … until MOMENT (default: the end)
+  %s MOMENT  … until MOMENT (default: the end)
 
 """
+STRETCH = _STRETCH % "--until, --to"
+STRETCH_TO_EXPORT = _STRETCH % "--until"  # its --to names a format
 
 # The kind of a saved result.
 KINDS = """\

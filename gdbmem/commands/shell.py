@@ -782,6 +782,7 @@ Usage: COMMAND [OPTIONS] --to FORMAT A [B]
 gdbmem export profile.heap --to pprof -o profile.pb.gz       go tool pprof, pyroscope
 gdbmem export RUN:loaded --to speedscope -o loaded.json      speedscope.app
 gdbmem export before.heap after.heap --to csv                what changed, path by path
+gdbmem export heaptrack.zst --from 10s --until 1min --to csv what changed between two moments
 gdbmem export before.heap --to parquet -o before.parquet     pandas, polars, DuckDB (needs the package pyarrow)
 gdbmem export RUN --to csv -o server.csv                     a series that 'gdbmem monitor' recorded
 gdbmem export RUN --to perfetto -o server.json               ui.perfetto.dev: that series, or snapshots over time
@@ -793,7 +794,8 @@ gdbmem export RUN --to pyroscope -o http://localhost:4040    push a snapshot to 
                       the format; a recorded series only to csv, json and perfetto,
                       perfetto only a series or several snapshots
   --label NAME=VALUE …  with pyroscope: a label of the profile; service_name is the program's name if not given
-{options.WRITE_TO}{options.FORCE}{options.READING}""",
+{options.WRITE_TO}{options.FORCE}
+{options.STRETCH_TO_EXPORT}{options.READING}""",
         label=[],
     ),
     Command(

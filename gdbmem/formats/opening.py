@@ -422,7 +422,7 @@ def _parts_of(name: str, source: str, reading: OpenOptions) -> dict[str, object]
         raise InputError(
             f"{printable(source)} does not record when memory was allocated, as no file of {name} does",
             slug="no-stretch",
-            hint="files of heaptrack, memray and massif do; leave --from and --to out",
+            hint="files of heaptrack, memray and massif do; leave --from and --until out",
         )
     by_thread = reading.by_thread or (reading.with_threads and FORMATS[name].has_threads)
     asked = {"by_thread": by_thread or None, "stretch": reading.stretch}

@@ -374,7 +374,7 @@ class Stretch(NamedTuple):
             raise InputError(
                 f"nothing is between {printable(begin or 'the start')} and {printable(end or '')}",
                 slug="empty-stretch",
-                hint="--to has to be later than --from",
+                hint="--until has to be later than --from",
             )
         return found
 
@@ -389,14 +389,14 @@ class Stretch(NamedTuple):
     def too_short(self, source: str, next_moment: str) -> InputError:
         """Return the error for a stretch within which *source* notes no time; *next_moment* is the next."""
         return InputError(
-            f"{printable(source)} notes no time between --from and --to",
+            f"{printable(source)} notes no time between --from and --until",
             slug="empty-stretch",
             hint=f"the next is {next_moment}; there is one about every 10 ms, on a busy machine fewer",
         )
 
     def cut_by(self, source: str, at: str) -> Notice:
         """Return the notice for a stretch that ends after the end of *source*, *at*."""
-        return Notice("stretch-cut", f"the recording in {printable(source)} ends at {at}, before --to")
+        return Notice("stretch-cut", f"the recording in {printable(source)} ends at {at}, before --until")
 
     def after_end(self, source: str, at: str) -> InputError:
         """Return the error for a stretch that begins at or after the end of *source*, *at*."""

@@ -321,7 +321,7 @@ def check_whole(selector: Optional[str]) -> None:
         raise InputError(
             f"snapshot '{printable(selector)}' is one moment, not a stretch of time",
             slug="no-stretch",
-            hint="leave it out, or --from and --to",
+            hint="leave it out, or --from and --until",
         )
 
 

@@ -44,6 +44,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         raise UsageError("gdbmem export takes one snapshot, or two for their difference")
     if counts_blocks(arguments.metric):
         raise UsageError("an export always has both bytes and blocks", hint="leave 'blocks' out of --metric")
+    if arguments.to in (TRACE, PYROSCOPE) and read_options_from(arguments).is_stretch:
+        raise UsageError(f"--to {arguments.to} takes no --from and --until", hint="--to csv, pprof, …, do")
     if arguments.to != PYROSCOPE and len(arguments.operands) == 1 and has_series(Path(arguments.operands[0])):
         return _export_series(Path(arguments.operands[0]), arguments)
     if arguments.to == PYROSCOPE:
@@ -131,6 +133,8 @@ def _export_series(folder: Path, arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"a recorded series can be exported to csv, json and {TRACE}", hint=f"--to csv, json or {TRACE}"
         )
+    if read_options_from(arguments).is_stretch:
+        raise UsageError("a recorded series is exported whole", hint="leave --from and --until out")
     from gdbmem.api.series import Recording, summary_of  # for a series only, as the next
     from gdbmem.series.document import (  # slow to import
         write_series_csv,

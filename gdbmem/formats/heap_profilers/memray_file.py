@@ -60,7 +60,7 @@ def read_memray(
         raise InputError(
             f"{printable(source)} was recorded with --aggregate: it has no times",
             slug="no-stretch",
-            hint="leave --from and --to out, or record without --aggregate",
+            hint="leave --from and --until out, or record without --aggregate",
         ) from None
     except (OSError, RuntimeError, ValueError) as error:
         raise _unreadable(source, error) from None
@@ -86,7 +86,7 @@ class _Reading:
             raise InputError(
                 f"the memray here reads no times out of {printable(self._source)}",
                 slug="no-stretch",
-                hint="memray 1.8 and later do; leave --from and --to out",
+                hint="memray 1.8 and later do; leave --from and --until out",
             )
         begin, end = stretch.values_in("s", self._source)
         start = self._metadata.start_time.timestamp()

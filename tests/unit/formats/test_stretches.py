@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import random
 from collections.abc import Iterator
@@ -383,3 +385,34 @@ def test_random_stretches_are_what_a_loop_over_the_lines_counts(
         assert change.earlier is not None
         net = sum((16 + int(line[2:], 16)) * {"+": 1, "-": -1}.get(line[:1], 0) for line in inside)
         assert change.total_bytes - change.earlier.total_bytes == net
+
+
+def test_an_export_has_the_stretch_that_diff_and_show_have(
+    recording: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [recording, "--from", "10ms", "--until", "30ms"]
+    changed = shown(capsys, *words)
+    assert changed == shown(capsys, recording, "--from", "10ms", "--to", "30ms"), "the same word"
+    assert main(["export", *words, "--to", "csv"]) == 0
+    rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
+    assert sum(int(row["delta_bytes"]) for row in rows) == changed["delta_bytes"] == 14
+    assert main(["export", *words, "--metric", "allocated", "--to", "folded"]) == 0
+    total = sum(int(line.rpartition(" ")[2]) for line in capsys.readouterr().out.splitlines())
+    allocated = changes(shown(capsys, *words, "--metric", "allocated"))
+    assert total == sum(size for size, _ in allocated.values()) > 14
+
+
+def test_what_memray_allocated_since_a_moment_and_kept_is_exported(
+    memray: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    target = tmp_path / "since.pb.gz"
+    assert main(["export", memray, "--from", "10ms", "--to", "pprof", "-o", str(target)]) == 0
+    assert changes(shown(capsys, str(target))) == {"late": (40, 4), "finally": (1000, 1)}
+
+
+@pytest.mark.parametrize("words", [["--to", "perfetto"], ["--to", "pyroscope", "-o", "http://localhost:1"]])
+def test_an_export_over_time_says_that_it_takes_no_stretch(
+    words: list[str], recording: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["export", recording, "--from", "10ms", *words]) == 2
+    assert "takes no --from and --until" in capsys.readouterr().err
