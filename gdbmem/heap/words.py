@@ -4,7 +4,8 @@ Every aligned word whose value lies in a live block's memory is an edge, interio
 apart: a word behind a text that may be the text's end written over an older pointer, and all in the buffers of strings,
 which are known by the length and the capacity that follow the pointer to them. Words that a program seldom writes are
 weak: the last ones of a block, if few blocks of that size have a pointer there (malloc gives 8 bytes more than it is
-asked for, or 24 where the rest is too small for a chunk), and the part of a std::string that only short ones use.
+asked for, or 24 where the rest is too small for a chunk), the part of a std::string that only short ones use, and
+what is behind the end of a std::vector.
 
 Where the heap lies below 4 GiB, as in programs that are linked for fixed addresses, integers of 32 bits look like
 pointers: those that don't lead to the beginning of a block are kept apart, too, but where pointers are usual.
@@ -18,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from gdbmem.allocators.gather import gather_words
-from gdbmem.arrays import import_numpy, index_type, joined, release_freed_memory
+from gdbmem.arrays import import_numpy, index_type, joined, release_freed_memory, runs_of
 from gdbmem.heap.blocks import HEADER, Blocks
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable
@@ -33,6 +34,7 @@ _KINDS = 1 << 12  # sizes in units; larger ones are one kind
 _LEAST = 8
 _ROWS = 1 << 18  # blocks whose edges are looked at together
 FAR = 255  # the offset of words beyond that many
+_SPARE_WORD, _STRING_WORD = 1, 2  # why an edge is weak
 
 
 class Words(NamedTuple):
@@ -40,6 +42,18 @@ class Words(NamedTuple):
 
     blocks: Any  # number of the block that each leads to, int32
     addresses: Any  # where it stands, int64
+
+
+class Vectors(NamedTuple):
+    """Blocks that are the memory of vectors, with a value for each vector that has one."""
+
+    blocks: Any  # int32
+    used: Any  # words up to the vector's end, int64
+
+
+def no_vectors() -> Vectors:
+    np = import_numpy()
+    return Vectors(np.zeros(0, np.int32), np.zeros(0, np.int64))
 
 
 @dataclass
@@ -53,6 +67,17 @@ class Edges:
     text_ends: tuple[Any, Any]  # holders and blocks of edges that are in texts, or may be their ends, int32
     objects: tuple[Any, Any]  # blocks (int32) that begin with an address in a file, and that address (uint64)
     unread_bytes: int = 0
+
+    def weaken_behind(self, found: Sequence[Vectors]) -> None:
+        """Make the words weak that are behind the ends of all vectors in their block."""
+        np = import_numpy()
+        blocks, which = np.unique(joined([one.blocks for one in found]), return_inverse=True)
+        used = np.zeros(len(blocks), np.int64)
+        np.maximum.at(used, which, joined([one.used for one in found]))
+        begin = self.first[blocks]
+        count = self.first[blocks + 1] - begin
+        edges = runs_of(begin, count)
+        self.weak[edges] |= self.offsets[edges] >= np.repeat(used, count)
 
 
 @dataclass
@@ -95,12 +120,13 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges) -> Edges:
     np = import_numpy()
     reader = Reader(memory)
     objects = _Objects(blocks, files)
-    texts = np.zeros(blocks.count, bool)
+    strings = _Strings(blocks)
+    vectors = [no_vectors()]
     count = np.zeros(blocks.count, np.int32)
-    columns: list[list[Any]] = [[np.zeros(0, kind)] for kind in (np.int32, np.uint8, bool, bool)]
+    columns: list[list[Any]] = [[np.zeros(0, kind)] for kind in (np.int32, np.uint8, bool, np.uint8)]
     for at_word, words in _words_of(blocks, reader):
         objects.look(words, at_word)
-        found = _edges_in(words, blocks, at_word, texts)
+        found = _edges_in(words, blocks, at_word, strings, vectors)
         if found is not None:
             first = int(found[0][0])
             counts = np.bincount(found[0] - first)
@@ -109,9 +135,10 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges) -> Edges:
                 column.append(values)
     to, offsets, doubtful, weak = (joined(column) for column in columns)
     release_freed_memory()
-    _settle_doubts(blocks, (count, offsets), doubtful, weak)
-    if texts.any():
-        doubtful |= np.repeat(texts, count)
+    _settle_doubts(blocks, (count, offsets), doubtful, weak, strings.unused)
+    weak = np.minimum(weak, 1, out=weak).view(bool)
+    if strings.texts.any():
+        doubtful |= np.repeat(strings.texts, count)
     first_edges = np.zeros(blocks.count + 1, index_type(len(to)))
     np.cumsum(count, out=first_edges[1:])
     holders, text_ends = np.zeros(0, np.int32), np.zeros(0, np.int32)
@@ -123,7 +150,9 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges) -> Edges:
         np.cumsum(count, out=first_edges[1:])
         sure = np.logical_not(doubtful, out=doubtful)
         to, offsets, weak = to[sure], offsets[sure], weak[sure]
-    return Edges(first_edges, to, offsets, weak, (holders, text_ends), objects.found(), reader.unread_bytes)
+    edges = Edges(first_edges, to, offsets, weak, (holders, text_ends), objects.found(), reader.unread_bytes)
+    edges.weaken_behind(vectors)
+    return edges
 
 
 def _words_of(blocks: Blocks, reader: Reader) -> Iterator[tuple[int, Any]]:
@@ -155,26 +184,31 @@ def _words_of(blocks: Blocks, reader: Reader) -> Iterator[tuple[int, Any]]:
         begin = end
 
 
-def _settle_doubts(blocks: Blocks, edges: tuple[Any, Any], doubtful: Any, weak: Any) -> None:
+def _settle_doubts(blocks: Blocks, edges: tuple[Any, Any], doubtful: Any, weak: Any, of_strings: Any) -> None:
     """Clear *doubtful* and *weak* of edges (number of each block, offsets) in places where a pointer is usual.
 
     If most blocks of a size have one, it is no remainder of a text, and if a fifth have one, no integer; if a fifth
-    have one in the last word, or a fiftieth in one before it, the word is in use.
+    have one in the last word, or a fiftieth in one before it, the word is in use. So it is if most of what looks like a
+    string there has one in the part that strings don't use: *of_strings* are all these.
     """
     np = import_numpy()
     count, offsets = edges
     places = np.zeros(_KINDS * (FAR + 1), np.int64)  # such edges, by the size of their block and their offset
+    in_strings = np.zeros(len(places), np.int64)
     of_size = np.zeros(_KINDS, np.int64)  # live blocks
-    for units, _, place in _in_doubt(blocks, count, offsets, doubtful | weak):
-        places += np.bincount(place, minlength=len(places))
+    for units, some, place in _in_doubt(blocks, count, offsets, doubtful | (weak > 0)):
+        is_of_string = weak[some] == _STRING_WORD
+        places += np.bincount(place[doubtful[some] | ~is_of_string], minlength=len(places))
+        in_strings += np.bincount(place[is_of_string], minlength=len(places))
         of_size += np.bincount(units, minlength=_KINDS)
     unit, offset = np.divmod(np.arange(len(places)), FAR + 1)
     usual = of_size[unit]
     is_pointer = ((5 if blocks.low < _LOW else 2) * places > usual) & (places >= _LEAST)
     is_used = np.where(offset == 2 * unit - 2, 5 if blocks.header_bytes else 50, 50) * places > usual
-    for _, some, place in _in_doubt(blocks, count, offsets, doubtful | weak):
+    is_field = 2 * in_strings > of_strings
+    for _, some, place in _in_doubt(blocks, count, offsets, doubtful | (weak > 0)):
         doubtful[some[is_pointer[place]]] = False
-        weak[some[is_used[place]]] = False
+        weak[some[np.where(weak[some] == _STRING_WORD, is_field[place], is_used[place])]] = 0
 
 
 def _in_doubt(blocks: Blocks, count: Any, offsets: Any, doubted: Any) -> Iterator[tuple[Any, Any, Any]]:
@@ -193,6 +227,24 @@ def _in_doubt(blocks: Blocks, count: Any, offsets: Any, doubted: Any) -> Iterato
         unit = np.repeat(units, edges_of)[some]
         yield units[live], some + begin_edge, unit * (FAR + 1) + offsets[here][some]
         begin_edge = end_edge
+
+
+class _Strings:
+    """The strings in blocks: their buffers, and how many have their unused word at each offset in blocks of a size."""
+
+    def __init__(self, blocks: Blocks) -> None:
+        np = import_numpy()
+        self._unit = blocks.unit
+        self.texts = np.zeros(blocks.count, bool)
+        self.unused = np.zeros(_KINDS * (FAR + 1), np.int64)
+
+    def add(self, owners: Any, offsets: Any, buffers: Any) -> None:
+        """Add strings at these *offsets* (in words) in the blocks *owners*."""
+        np = import_numpy()
+        self.texts[buffers] = True
+        units = np.minimum(self._unit[owners + 1] - self._unit[owners], _KINDS - 1).astype(np.int32)
+        places = units * (FAR + 1) + np.minimum(offsets + _UNUSED, FAR)
+        self.unused += np.bincount(places, minlength=len(self.unused))
 
 
 class _Objects:
@@ -228,11 +280,11 @@ class _Objects:
         return np.concatenate(self._numbers), np.concatenate(self._words)
 
 
-def _edges_in(words: Any, blocks: Blocks, at_word: int, texts: Any) -> Any:
+def _edges_in(words: Any, blocks: Blocks, at_word: int, strings: _Strings, vectors: list[Vectors]) -> Any:
     """Return holders, blocks, offsets, whether they are doubtful, and weak, of the edges among *words*; None if none.
 
-    *at_word* is the number of the first one, counted from the beginning of all units. Buffers of strings are marked in
-    *texts*.
+    *at_word* is the number of the first one, counted from the beginning of all units. *strings* and *vectors* get those
+    that are there.
     """
     np = import_numpy()
     low, size = blocks.span
@@ -249,6 +301,7 @@ def _edges_in(words: Any, blocks: Blocks, at_word: int, texts: Any) -> Any:
     own, to, at, place = own[keep], to[keep], at[keep], place[keep]
     if not len(own):
         return None
+    vectors.append(_vectors_at(words, at, to, blocks))
     new = np.empty(len(own), bool)
     new[0] = True
     np.not_equal(own[1:], own[:-1], out=new[1:])
@@ -256,17 +309,17 @@ def _edges_in(words: Any, blocks: Blocks, at_word: int, texts: Any) -> Any:
     own, to, at, place = own[new], to[new], at[new], place[new]
     behind = 2 * blocks.unit[own + 1].astype(np.int64) - place - 1  # words behind it in its block
     behind -= blocks.header_bytes // 8
-    weak = behind <= blocks.spare_words(own, _SPARE)
+    weak = (behind <= blocks.spare_words(own, _SPARE)).view(np.uint8)  # _SPARE_WORD
     doubtful = _behind_texts(words, at, behind == 0)
     if low < _LOW:
         doubtful |= _may_be_integers(words[at], to, blocks)
-    strings = _lead_to_strings(words, at, to, blocks)
-    texts[to[strings]] = True
-    unused = np.searchsorted(at, at[strings] + _UNUSED)
+    offset = place - 2 * blocks.unit[own].astype(np.int64)
+    some = _lead_to_strings(words, at, to, blocks) & (behind >= _UNUSED - 1)  # all of it is in the block
+    strings.add(own[some], offset[some], to[some])
+    unused = np.searchsorted(at, at[some] + _UNUSED)
     unused = unused[unused < len(at)]
-    weak[unused[at[unused] - _UNUSED == at[strings][: len(unused)]]] = True
-    offset = np.minimum(place - 2 * blocks.unit[own].astype(np.int64), FAR).astype(np.uint8)
-    return own, to, offset, doubtful, weak
+    weak[unused[at[unused] - _UNUSED == at[some][: len(unused)]]] = _STRING_WORD
+    return own, to, np.minimum(offset, FAR).astype(np.uint8), doubtful, weak
 
 
 def _lead_to_strings(words: Any, at: Any, to: Any, blocks: Blocks) -> Any:
@@ -283,14 +336,36 @@ def _lead_to_strings(words: Any, at: Any, to: Any, blocks: Blocks) -> Any:
     )
     block = to[some]
     size = (blocks.unit[block + 1].astype(np.int64) - blocks.unit[block]) << 4
-    asked = (capacity[some].astype(np.int64) + 1 + blocks.header_bytes + 15) & ~15
-    # A remainder of 16 bytes is no chunk: it stays with the block. Elsewhere sizes are a quarter apart.
-    fits = (size >= asked) & (size <= asked + (16 if blocks.header_bytes else asked // 4 + 16))
+    fits = _fits(size, capacity[some].astype(np.int64) + 1, blocks)
     some, block = some[fits], block[fits]
     result = np.zeros(len(at), bool)
     if len(some):
         result[some] = blocks.addresses(block).view(np.uint64) == words[at[some]]
     return result
+
+
+def _fits(sizes: Any, asked: Any, blocks: Blocks) -> Any:
+    """Return whether blocks of these *sizes* are what malloc makes of the bytes that were *asked* for."""
+    np = import_numpy()
+    least = np.maximum((asked + blocks.header_bytes + 15) & ~15, 2 * blocks.header_bytes + 16)
+    # A remainder of 16 bytes is no chunk: it stays with the block. Elsewhere sizes are a quarter apart.
+    return (sizes >= least) & (sizes <= least + (16 if blocks.header_bytes else least // 4 + 16))
+
+
+def _vectors_at(words: Any, at: Any, to: Any, blocks: Blocks) -> Vectors:
+    """Return the vectors among the words *at* these places, which lead to the blocks *to*.
+
+    The first of three pointers leads to the block's beginning, the second to the end of what is used, and the third to
+    that of what was asked for. Source: std::vector of libstdc++ and libc++.
+    """
+    np = import_numpy()
+    some = np.flatnonzero((to[2:] == to[:-2]) & (at[2:] - at[:-2] == 2))
+    begin, end, limit = (words[at[some + n]].view(np.int64) for n in range(3))
+    size = (blocks.unit[to[some] + 1].astype(np.int64) - blocks.unit[to[some]]) << 4
+    is_vector = (begin <= end) & (end <= limit) & _fits(size, limit - begin, blocks)
+    some, used = some[is_vector], (end - begin)[is_vector]
+    is_vector = blocks.addresses(to[some]) == words[at[some]].view(np.int64)
+    return Vectors(to[some[is_vector]], (used[is_vector] + 7) >> 3)
 
 
 def _may_be_integers(words: Any, to: Any, blocks: Blocks) -> Any:
@@ -339,9 +414,12 @@ def _ends_text(words: Any, most: int) -> Any:
 
 
 def find_words(
-    memory: Memory, blocks: Blocks, areas: Iterable[tuple[int, int]]
+    memory: Memory, blocks: Blocks, areas: Iterable[tuple[int, int]], vectors: list[Vectors]
 ) -> tuple[Words, Sequence[tuple[int, int]]]:
-    """Return the words in *areas* that lead to live blocks, and the pieces of pages that could not be read."""
+    """Return the words in *areas* that lead to live blocks, and the pieces of pages that could not be read.
+
+    *vectors* gets those that are there.
+    """
     np = import_numpy()
     reader = Reader(memory)
     low, size = blocks.span
@@ -352,6 +430,7 @@ def find_words(
             if len(at):
                 to = blocks.find(words[at])
                 live = blocks.live.take(to, mode="clip") & (to >= 0)
+                vectors.append(_vectors_at(words, at[live], to[live], blocks))
                 found.append(to[live])
                 places.append(base + 8 * at[live])
     return Words(np.concatenate(found), np.concatenate(places)), reader.unread

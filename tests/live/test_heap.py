@@ -92,6 +92,16 @@ def test_retained_is_what_malloc_gets_back_and_what_was_lost_is_found_live_and_i
         assert parts["numbers"][0]["structure"] == "list"
 
 
+def test_words_out_of_use_take_nothing_from_an_owner_nor_do_pointers_to_parents_through_a_vector(
+    program: Program,
+) -> None:
+    with running([program("heap_stale"), COUNT], EXACT) as target:
+        document = viewed(target.pid)
+        back = freed(target)
+    found = retained(document)
+    assert {name: found.get((name,)) for name in back} == pytest.approx(back, rel=0.01)
+
+
 def test_a_stripped_program_has_the_same_holders_by_their_addresses(owners: Path, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped"
     shutil.copy(owners, stripped)
