@@ -73,7 +73,7 @@ class Surveyor:
         # the shortest names it, and the depth of lists and trees is not a recursion.
         self._later: deque[tuple[Any, ...]] = deque()  # the function to call, and its arguments
         self._paths: dict[str, str] = {}  # one string for each, not one for each object
-        self._readers = {
+        self._readers: dict[str, Callable[[str, TypePlan, int, int], None]] = {
             "struct": self._struct, "array": self._array, "pointer": self._pointer, "optional": self._optional,
             "vector": self._vector, "bits": self._bits, "string": self._string, "deque": self._deque,
             "list": self.read_list, "forward": self._forward, "tree": self._tree, "hash": self._hash,

@@ -147,7 +147,7 @@ def _differ_in_a_number(one: Sequence[Union[str, int]], other: Sequence[Union[st
     first = next((at for at, (a, b) in enumerate(zip(one, other)) if a != b), None)
     if first is None:
         return True
-    units = (
+    units: list[str] = (
         [re.findall("[A-Za-z]*", str(parts[first + 1]))[0] for parts in (one, other)]
         if first % 2
         else ["", "none"]

@@ -47,7 +47,7 @@ def test_the_action_reports_a_leak_as_a_failed_step_with_an_annotation_a_summary
     for step in action["runs"]["steps"]:
         assert step["shell"] == "bash" and "${{" not in step["run"], "an input would be run as code"
         own = {
-            name: re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda m: inputs[m[1]], text)
+            name: re.sub(r"\$\{\{ inputs\.(\w+) \}\}", lambda m: inputs[str(m[1])], text)
             for name, text in step.get("env", {}).items()
         }
         done = subprocess.run(

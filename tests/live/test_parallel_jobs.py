@@ -171,7 +171,7 @@ def test_one_monitor_records_all_ranks_of_a_host_and_another_takes_over_when_it_
     assert [one["rank"] for one in found["ranks"]] == [0, 1, 2, 3] and not found["missing"]
     # Told by the kernel's events, which not every user may read.
     statuses = [one["status"] for one in found["ranks"]]
-    assert statuses == ([0, 1, 2, 3] if listen() is not None else [None] * 4)
+    assert statuses == [number if listen() is not None else None for number in range(4)]
     grown = [one["after_bytes"] - one["before_bytes"] for one in found["ranks"]]
     for rank, size in enumerate(grown):  # what came before the first sample, or after the last, is not in it
         assert 12 * (rank + 1) << 20 <= size <= (24 * (rank + 1) + 12) << 20, grown

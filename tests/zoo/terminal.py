@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -133,11 +134,8 @@ def session(
         yield opened
 
 
-class _Nowhere:
+class _Nowhere(io.StringIO):
     """Receives the output of a failing terminal, which the cell reports."""
 
     def write(self, text: str) -> int:
         return len(text)
-
-    def flush(self) -> None:
-        pass
