@@ -296,7 +296,9 @@ class BlackBoxWorker:
             self._poll.unregister(descriptor)
             os.close(descriptor)
             del self._processes[process.pid]
-            if self._level or any(one.pid == process.pid for one in self._box.records):
+            # Its memory, and with that the level, may be gone before its end is seen; so may be its record's.
+            records = [*self._box.records, *(recorder.facts for recorder in self._recorders)]
+            if self._level or any(one.pid == process.pid for one in records):
                 is_killed = self._was_killed(process, now)
                 kill_t = min(self._lately(self._outs, now), default=None) if is_killed else None
                 end = BlackBoxEnd(now, process.pid, is_killed, kill_t)

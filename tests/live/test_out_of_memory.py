@@ -25,8 +25,12 @@ from gdbmem import api
 from gdbmem.linux.memory.maps import PAGE
 from gdbmem.linux.monitoring import limits
 from gdbmem.linux.monitoring.limits import MOST_SECONDS
-from gdbmem.linux.process.process import has_ended
-from gdbmem.series.store import Recording
+from gdbmem.linux.process.process import boot_id, has_ended
+from gdbmem.model.series import SeriesFacts
+from gdbmem.recording.targets import Wanted, find_target
+from gdbmem.runs.run import Run
+from gdbmem.series.black_box import black_box_of
+from gdbmem.series.store import Recording, SeriesWriter
 from tests.conftest import Program
 from tests.live.control_groups import PATIENCE, ControlGroup, await_that
 from tests.live.user import GDBMEM, shell
@@ -216,6 +220,46 @@ def test_a_black_box_that_holds_nothing_tells_of_the_kill_and_how_much_time_ther
     ledger = json.loads((scratch / "run" / whole[-1]["folder"] / "explain.json").read_text())
     live = next(entry for entry in ledger["entries"] if entry["category"] == "heap.live")
     assert 16 * MIB < live["allocated_bytes"] <= 3008 * blocks_of(scratch / "count") + MIB
+
+
+# A black box whose record of a process takes until it ends itself, argv: run, pid. The folder "freed" says that the
+# memory is free again, and "seen" that it has been told so.
+SLOW_BOX = """
+import os, sys, time
+from pathlib import Path
+from gdbmem.api import black_box_worker
+from gdbmem.linux.monitoring.limits import Room
+us, run = os.getpid(), Path(sys.argv[1])
+def rooms(pid):
+    is_free = (run / "freed").exists()
+    if is_free: (run / "seen").mkdir(exist_ok=True)
+    return [Room("its control group", run, 100, 90 if is_free else 3)]
+def record(*arguments):
+    while os.getppid() == us: time.sleep(0.05)
+black_box_worker.rooms_of, black_box_worker.take_record, black_box_worker._LAST_SECONDS = rooms, record, 0
+black_box_worker.BlackBoxWorker(run, 0.05, holds=False, writes_core=False).watch()
+"""
+
+
+def test_the_end_of_a_process_is_told_though_its_memory_is_gone_before_its_record_is_done(
+    scratch: Path,
+) -> None:
+    with subprocess.Popen(["sleep", "600"]) as target:
+        run = Run.create("sleep", parent=scratch, pid=target.pid)
+        run.update(monitor=find_target(Wanted(pids=[target.pid])).words)
+        facts = SeriesFacts("sleep", 0.05, time.time(), boot_id(), time.clock_gettime(time.CLOCK_BOOTTIME))
+        SeriesWriter(run.folder, facts).close()
+        words = [sys.executable, "-c", SLOW_BOX, str(run.folder)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE) as box:
+            await_that((run.folder / "black-box" / "0001").exists)
+            (run.folder / "freed").mkdir()
+            await_that((run.folder / "seen").exists)
+            (run.folder / "seen").rmdir()
+            await_that((run.folder / "seen").exists)  # twice: the first time has been used
+            target.kill()
+            box.wait(PATIENCE)
+    found = black_box_of(run.folder)
+    assert found is not None and [one.pid for one in found.ends] == [target.pid]
 
 
 @pytest.mark.parametrize("victim", ["monitor", pytest.param("black box", marks=pytest.mark.thorough)])
