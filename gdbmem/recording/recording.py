@@ -216,6 +216,8 @@ class SeriesRecorder:
         limit = self._tree.limit
         if limit is not None:
             self._writer.limit(limit.size_bytes, limit.whose)
+        if look.begun is not None:
+            self._writer.glance(look.begun)
         if look.readings or look.changed_lines:
             self._trouble(self._writer.append(look.t, look.readings, look.changed_lines))
         self._take_marks()

@@ -12,11 +12,13 @@ from gdbmem.linux.monitoring.cgroup import Family, Limit
 from gdbmem.linux.monitoring.children import CopiedPages, ExitedUsage, ProcessEvents, StoppedTime
 from gdbmem.linux.monitoring.sampling import (
     Copies,
+    Glance,
     Glances,
     ProcessFiles,
     ProcessGone,
     RoundEnding,
     Shares,
+    family_row,
     faults_reader,
     has_ended,
     matters,
@@ -126,6 +128,7 @@ class Look(NamedTuple):
     changed_lines: Sequence[SeriesLine]
     swept: bool  # PSS and the like were read
     alive: int
+    begun: Optional[Glance] = None  # what was read first, where a process has ended before the rest was read
 
 
 class _Process:
@@ -238,6 +241,7 @@ class Tree:
         around = self._surroundings.read(t)
         begin = time.thread_time()
         began_to_read = time.monotonic()
+        begun = self._glance(t) if sweep else None  # the rest takes long for a large process
         readings, last_words, is_torn = self._read_all(t, sweep=sweep)
         if sweep:
             t += self._round_began - began_to_read
@@ -263,7 +267,16 @@ class Tree:
         self._plan_glances(t, 0.0 if sweep else time.thread_time() - began)
         heirs = {line for line, _ in found}
         found += [words for words in last_words if words[0] not in heirs]
-        return Look(t, found, changed, sweep, self.alive)
+        return Look(t, found, changed, sweep, self.alive, begun if last_words else None)
+
+    def _glance(self, t: float) -> Optional[Glance]:
+        """Read RSS only; None if there is no process, or if one has ended."""
+        glances = self._glances(t)
+        if not glances.lines:
+            return None
+        held = glances.read_family() if glances.read_family is not None else None
+        statm = glances.read()
+        return Glance(t, glances.lines, statm, family_row(held)) if statm else None
 
     def _count_children(self) -> None:
         children: set[int] = set()
@@ -374,14 +387,16 @@ class Tree:
 
     def _plan_glances(self, t: float, seconds: float) -> None:
         """Plan the quick samples until the next complete one; the previous complete one took *seconds* of CPU."""
-        processes = list(self._processes.values())
         # Without a process there is nothing to sample quickly: then each sample is complete.
         pause = min(max(_WHOLE_EVERY_SECONDS, seconds / _WHOLE_BUDGET), _WHOLE_AT_LEAST_EVERY)
-        until = t + pause if processes else t
+        until = t + pause if self._processes else t
         if self._budget > 0:
             until = min(until, self._next_sweep, self._copied.next_look or math.inf)
-        lines = b" ".join(b"%d" % process.line.number for process in processes)
-        self.glances = Glances(until, lines, *self._readers([process.files for process in processes]))
+        self.glances = self._glances(until)
+
+    def _glances(self, until: float) -> Glances:
+        lines = b" ".join(b"%d" % process.line.number for process in self._processes.values())
+        return Glances(until, lines, *self._readers([each.files for each in self._processes.values()]))
 
     def _readers(self, files: Sequence[ProcessFiles]) -> tuple[_Reader, Optional[_FamilyReader]]:
         """Return the reader of RSS, and the source of its total: the family, else the pages that each has copied."""

@@ -49,3 +49,22 @@ def test_memory_that_the_kernel_takes_from_an_ended_program_is_no_fall_of_the_se
         assert [reading.family_bytes for line, reading in look.readings if line == TREE] in ([None], [])
     assert tree.alive == 0
     tree.close()
+
+
+def test_a_process_that_is_killed_while_its_pss_is_read_has_its_last_size(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """That takes long for a large process at its limit: the series would end an interval earlier."""
+    tree = Tree(lambda: {os.getpid()}, events=None, follow=False, roots_are_known=True)
+    assert tree.look(0.0, sweep=True).begun is None
+
+    def gone(files: ProcessFiles) -> None:
+        monkeypatch.setattr(ProcessFiles, "stat", gone)
+        raise ProcessGone
+
+    monkeypatch.setattr(ProcessFiles, "rollup", gone)
+    look = tree.look(1.0, sweep=True)
+    assert not [reading for _, reading in look.readings if reading.rss_bytes] and tree.alive == 0
+    assert look.begun is not None and look.begun.t == 1.0 < look.t
+    assert dict(look.begun.readings())[1].rss_bytes
+    tree.close()
