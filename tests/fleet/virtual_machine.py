@@ -66,7 +66,7 @@ def run_in_guest(
     words = [
         *[QEMU, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"],
         *["-machine", "pc,accel=tcg"],
-        *["-cpu", "max", "-smp", "2", "-m", str(memory_mib), "-serial", "stdio"],
+        *["-cpu", "max", "-smp", "1", "-m", str(memory_mib), "-serial", "stdio"],
         *["-kernel", str(FOLDER / "vmlinuz"), "-initrd", str(_initrd(scratch, command))],
         *["-append", "console=ttyS0 quiet panic=-1 mitigations=off"],
         *["-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"],

@@ -79,6 +79,7 @@ class ControlGroup:
             self.set_limit(size_bytes)
             (self.folder / "memory.oom_control").write_text("1")
         else:
+            (self.folder / "cgroup.freeze").write_text("0")
             (self.folder / "memory.max").write_text("max")
             (self.folder / "memory.high").write_text(str(size_bytes))
 
@@ -90,13 +91,12 @@ class ControlGroup:
             self.set_limit(self.usage_bytes())
 
     def let_kill(self) -> None:
-        """Let the kernel kill one of its processes for lack of memory, after stop()."""
+        """Let the kernel kill one of its processes for lack of memory, after stop(); the others stay as they are."""
         if self.is_first:
             (self.folder / "memory.oom_control").write_text("0")
         else:
             (self.folder / "memory.high").write_text("max")
             self.set_limit(self.usage_bytes() - (1 << 20))
-            (self.folder / "cgroup.freeze").write_text("0")
 
     def remove(self) -> None:
         """End its processes, and remove it."""

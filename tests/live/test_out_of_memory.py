@@ -117,13 +117,21 @@ def is_watching(monitor: int) -> bool:
 
 @contextlib.contextmanager
 def watched(
-    cgroup: ControlGroup, program: Program, scratch: Path, options: Sequence[str], rate: float = 0
+    cgroup: ControlGroup,
+    program: Program,
+    scratch: Path,
+    options: Sequence[str],
+    rate: float = 0,
+    waits_at: int = 0,
 ) -> Iterator[tuple[subprocess.Popen[bytes], subprocess.Popen[bytes]]]:
-    """Yield a program that runs to the limit of *cgroup*, 64 MiB, and the monitor whose black box holds that one."""
+    """Yield a program that runs to the limit of *cgroup*, 64 MiB, and the monitor whose black box holds that one.
+
+    From *waits_at* bytes on it waits for the file "on".
+    """
     cgroup.set_limit(64 * MIB)
     os.mkfifo(scratch / "go")
     count = str(scratch / "count")
-    begin = f'read x <"{scratch}/go"; exec "$0" {rate:.0f} "$1"'
+    begin = f'read x <"{scratch}/go"; exec "$0" {rate:.0f} "$1" {waits_at} "{scratch}/on"'
     with cgroup.start("sh", "-c", begin, str(program("meets_limit")), count) as target:
         words = [GDBMEM, "monitor", "-q", "--json", "--run", "run", "--black-box", *options, str(target.pid)]
         with (
@@ -205,8 +213,12 @@ def test_a_core_of_a_held_process_has_its_blocks_and_what_gdb_reads_in_it(
 def test_a_black_box_that_holds_nothing_tells_of_the_kill_and_how_much_time_there_was(
     program: Program, scratch: Path, cgroup: ControlGroup
 ) -> None:
-    # That of version 2 is in an emulated machine, which needs seconds for a ledger.
-    with watched(cgroup, program, scratch, [], rate=10e6 if cgroup.is_first else 1e6) as (target, monitor):
+    # That of version 2 is in an emulated machine, which needs seconds for a ledger: there the program waits for one.
+    rate, waits_at = (10e6, 0) if cgroup.is_first else (2e6, 40 * MIB)
+    with watched(cgroup, program, scratch, [], rate, waits_at) as (target, monitor):
+        if waits_at:
+            await_that(lambda: any((scratch / "run" / "black-box").glob("*/explain.txt")))
+        (scratch / "on").touch()
         assert target.wait(PATIENCE) == -signal.SIGKILL
         assert monitor.wait(PATIENCE) == 0
     document = json.loads((scratch / "json").read_text())

@@ -1,5 +1,6 @@
 /* Keeps blocks of 3000 bytes until its control group is full, by argv[1] bytes a second (0: as fast as it can).
-   The number of blocks is the first word of the file argv[2]. */
+   The number of blocks is the first word of the file argv[2]. With argv[3] and argv[4] it waits, once it has argv[3]
+   bytes, until there is a file argv[4]. */
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,7 +30,7 @@ int main(int argc, char **argv)
 {
     double rate = atof(argv[1]);
     int file = open(argv[2], O_RDWR | O_CREAT, 0600);
-    long count = 0;
+    long count = 0, before = 0, pause = argc > 4 ? atol(argv[3]) / SIZE : -1;
     struct timespec begin, now;
 
     if (ftruncate(file, sizeof count))
@@ -40,9 +41,15 @@ int main(int argc, char **argv)
         kept[count] = cache();
         scratch();
         *told = ++count;
+        if (count == pause) {
+            while (access(argv[4], F_OK))
+                usleep(10000);
+            clock_gettime(CLOCK_MONOTONIC, &begin);
+            before = count;
+        }
         if (rate > 0 && count % 64 == 0) {
             clock_gettime(CLOCK_MONOTONIC, &now);
-            double ahead = count * SIZE / rate - (now.tv_sec - begin.tv_sec) - (now.tv_nsec - begin.tv_nsec) * 1e-9;
+            double ahead = (count - before) * SIZE / rate - (now.tv_sec - begin.tv_sec) - (now.tv_nsec - begin.tv_nsec) * 1e-9;
             if (ahead > 0)
                 usleep(ahead * 1e6);
         }
