@@ -94,6 +94,15 @@ def runs_of(begins: Any, counts: Any) -> Any:
     return found
 
 
+def counts_between(bounds: Any, ordered: Any) -> Any:
+    """Return how many values of the column *ordered* are before, between and from the last of *bounds* on, in order.
+
+    With few bounds this is quicker than a search for each value: repeat() spreads what belongs to each of them.
+    """
+    np = import_numpy()
+    return np.diff(np.searchsorted(ordered, bounds, "left"), prepend=0, append=len(ordered))
+
+
 def distinct(values: Any) -> Any:
     """Return the values of a column of numpy in order, each once.
 

@@ -52,12 +52,16 @@ class Spans(NamedTuple):
     def of(cls, columns: Sequence[Any], beside: Sequence[tuple[int, int, int]] = ()) -> Spans:
         """Return *columns* in order of address, with those *beside* that have no blocks: start, end and kind."""
         np = import_numpy()
-        rows = np.array(beside, np.int64).reshape(-1, 3)
-        zeros = np.zeros(len(rows), np.int64)
-        joined = [np.concatenate(pair) for pair in zip(columns, (*rows.T, zeros, zeros))]
-        joined[2] = joined[2].astype(np.uint8)
-        order = np.argsort(joined[0], kind="stable")
-        return cls(*(column[order] for column in joined))
+        starts = np.asarray(columns[0], np.int64)
+        if (np.diff(starts) < 0).any():
+            order = np.argsort(starts, kind="stable")
+            columns = [np.asarray(column)[order] for column in columns]
+            starts = columns[0]
+        rows = np.array(sorted(beside), np.int64).reshape(-1, 3)
+        at = np.searchsorted(starts, rows[:, 0])
+        types = (np.int64, np.int64, np.uint8, np.int64, np.int64)
+        more = (*rows.T, 0, 0)
+        return cls(*(np.insert(np.asarray(column, t), at, m) for column, t, m in zip(columns, types, more)))
 
     def runs(self) -> Sequence[tuple[int, int]]:
         """Return where spans that follow each other begin and end."""

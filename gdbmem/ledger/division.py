@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, TCACHE, HeapTally
-from gdbmem.arrays import distinct, import_numpy
+from gdbmem.arrays import counts_between, distinct, import_numpy
 from gdbmem.errors import Notice
 from gdbmem.linux.memory.maps import Mapping, Ranges, address_column
 from gdbmem.model import ledger as names
@@ -129,12 +129,13 @@ class Division:
         """
         np = import_numpy()
         low, high, span = self._pieces_of(starts, ends)
-        number = np.searchsorted(address_column(self._starts), low, "right") - 1
-        is_free = np.searchsorted(Ranges(self._taken).bounds, low, "right") % 2 == 0
+        starts_of, taken = address_column(self._starts), Ranges(self._taken).bounds
+        number = np.repeat(np.arange(-1, len(starts_of)), counts_between(starts_of, low))
+        is_free = np.repeat(np.arange(len(taken) + 1) % 2 == 0, counts_between(taken, low))
         is_free &= (number >= 0) & (low < address_column(m.end for m in self.mappings)[number])
         if not is_free.all():
             low, high, span, number = low[is_free], high[is_free], span[is_free], number[is_free]
-        left = self.resident.within_each(low, high)
+        left = self.resident.within_each(low, high, in_order=True)
         whole, length = (ends - starts)[span], high - low
         is_part = np.flatnonzero(length < whole)
         for key, sizes in parts:

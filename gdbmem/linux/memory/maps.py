@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import counts_between, import_numpy
 from gdbmem.errors import TargetError
 from gdbmem.linux.process.process import ended, has_ended, memory_folder
 
@@ -335,15 +335,22 @@ class Ranges:
         start, end = self.items[number - 1]
         return self._before[number - 1] + min(address, end) - start
 
-    def within_each(self, starts: Any, ends: Any) -> Any:
+    def within_each(self, starts: Any, ends: Any, *, in_order: bool = False) -> Any:
         """Return how many bytes of each ``[start, end)`` of two columns of numpy are in these ranges."""
-        return import_numpy().maximum(self._up_to_each(ends) - self._up_to_each(starts), 0)
+        return import_numpy().maximum(
+            self._up_to_each(ends, in_order) - self._up_to_each(starts, in_order), 0
+        )
 
-    def _up_to_each(self, addresses: Any) -> Any:
-        beside, ends = self._sums
+    def _up_to_each(self, addresses: Any, in_order: bool) -> Any:
         np = import_numpy()
-        number = np.searchsorted(self.bounds[::2], addresses, "right")
-        return beside[number] + np.clip(addresses, 0, ends[number])
+        starts = self.bounds[::2]
+        if in_order:
+            counts = counts_between(starts, addresses)
+            beside, ends = (np.repeat(column, counts) for column in self._sums)
+        else:
+            number = np.searchsorted(starts, addresses, "right")
+            beside, ends = (column[number] for column in self._sums)
+        return beside + np.clip(addresses, 0, ends)
 
     @cached_property
     def _sums(self) -> tuple[Any, Any]:

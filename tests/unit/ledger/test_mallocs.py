@@ -133,3 +133,8 @@ def test_ranges_hold_as_many_bytes_of_many_pieces_as_of_each() -> None:
         assert some.within_each(starts, ends).tolist() == [
             some.within(low, high) for low, high in zip(starts.tolist(), ends.tolist())
         ]
+        starts.sort()
+        ends.sort()
+        assert (
+            some.within_each(starts, ends, in_order=True).tolist() == some.within_each(starts, ends).tolist()
+        )
