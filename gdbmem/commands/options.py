@@ -157,7 +157,7 @@ either:
 LEDGER = """\
   --sizes             list live and free blocks by size
   --pinners           list the live blocks that pin free pages, by size
-  --paths RUN:NAME    the call paths that allocate blocks of these sizes, by a snapshot of another run (gperftools)
+  --paths RUN:NAME    the call paths that allocate blocks of these sizes, by a snapshot that counts blocks
   --types             live blocks by C++ class (by their vtables), nodes of maps and lists, vectors' elements
   --chunk ADDRESS     the block that contains ADDRESS: its size, state, list, neighbours, inconsistencies, class, and
                       the pointers to it

@@ -210,7 +210,7 @@ def _allocated_by(sizes: Sequence[int], paths: Optional[PinnerPaths], option: st
         return f" ({option} lists them, --paths RUN:NAME shows the call paths that allocate such blocks)"
     sites = list(dict.fromkeys(paths.likely_site(size) for size in sizes))
     if not all(sites):
-        return f"; {printable(paths.source)} names no path that allocates such blocks alone (see below)"
+        return f"; {paths.why_unknown()} (see below)"
     return f", likely allocated at {' and '.join(sites)}"
 
 

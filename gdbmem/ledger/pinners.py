@@ -3,11 +3,12 @@
 The heap does not record who allocated a block, and profilers replace malloc. So the blocks are joined by size with a
 snapshot of another run at the same point, or of the same process where its allocator has a profiler. A snapshot has
 bytes and blocks of each path: if all of its blocks have one size, that is bytes/blocks. If the quotient isn't whole,
-the path allocates several sizes, and is not used.
+the path allocates several sizes, and is only listed.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Callable, NamedTuple
@@ -31,9 +32,9 @@ _ROUNDING = ("jemalloc",)  # formats with the allocator's size classes in place 
 
 
 class SizedPath(NamedTuple):
-    """A call path whose blocks are, on average, of one whole size."""
+    """A call path whose blocks are, on average, of one whole size; or one with several sizes."""
 
-    block_bytes: int  # as requested by the program
+    block_bytes: int  # as requested by the program; of several sizes their average
     blocks: int
     row: Row
 
@@ -59,28 +60,41 @@ class PinnerPaths(NamedTuple):
 
     source: str  # the snapshot
     sizes: Sequence[PinningSize]
-    mixed_paths: int  # that allocate several, unknown sizes
-    mixed_blocks: int
+    mixed: Sequence[SizedPath]  # paths that allocate several, unknown sizes, most blocks first
+    is_sampled: bool  # allocations were sampled
 
     def likely_site(self, size_bytes: int) -> str:
         """Return where most blocks of *size_bytes*, with a header if they have one, are allocated.
 
-        "" if no path allocates only that size, or paths that allocate several sizes may have more of them.
+        "" if no path allocates only that size, or paths that allocate several sizes may have more of them: as many as
+        live there, less those of the paths with that size only; or if there are too few samples.
         """
-        sites: dict[str, int] = {}
-        for one in self.sizes:
-            if one.size.size_bytes == size_bytes:
-                for path in one.paths:
-                    if path.row.site is not None:
-                        name = _site(path)
-                        sites[name] = sites.get(name, 0) + path.blocks
+        of_size = [one for one in self.sizes if one.size.size_bytes == size_bytes]
+        paths = [path for one in of_size for path in one.paths]
+        sites: dict[str, list[SizedPath]] = {}
+        for path in paths:
+            if path.row.site is not None:
+                sites.setdefault(_site(path), []).append(path)
         if not sites:
             return ""
-        first = max(sites, key=lambda name: sites[name])
-        if sites[first] < self.mixed_blocks:
+        first = max(sites, key=lambda name: _blocks(sites[name]))
+        others = sum(one.size.live for one in of_size) - _blocks(paths)
+        error = math.hypot(*(path.row.amount.error_bytes for path in sites[first]))
+        if _blocks(sites[first]) < min(_blocks(self.mixed), others) or 2 * error > _bytes(sites[first]):
             return ""
-        others = len(sites) - 1
-        return f"{first} and {plural(others, 'other place')}" if others else first
+        return f"{first} and {plural(len(sites) - 1, 'other place')}" if len(sites) > 1 else first
+
+    def why_unknown(self) -> str:
+        """Return why no site is likely for a size, as the end of a sentence."""
+        if self.is_sampled:
+            return f"{printable(self.source)} has too few samples to tell who allocates such blocks"
+        if not self.mixed:
+            return f"{printable(self.source)} has no path that allocates such blocks"
+        most = self.mixed[0]
+        return (
+            f"by {printable(self.source)} {plural(len(self.mixed), 'path')} with several sizes may allocate them,"
+            f" most of all {_site(most)}"
+        )
 
     def document(self) -> Document:
         """Return the paths in the form of ``kind=ledger``, ``pinner_paths``."""
@@ -98,7 +112,12 @@ class PinnerPaths(NamedTuple):
             }
             for one in self.sizes
         ]
-        return {**as_json(self, "source", "mixed_paths", "mixed_blocks"), "sizes": sizes}
+        return {
+            "source": self.source,
+            "mixed_paths": len(self.mixed),
+            "mixed_blocks": _blocks(self.mixed),
+            "sizes": sizes,
+        }
 
     def print(self, console: Console) -> None:
         """Print, for each size that pins free pages, the call paths that allocate blocks of that size."""
@@ -121,13 +140,20 @@ class PinnerPaths(NamedTuple):
             f"\nCall paths that allocate blocks of the sizes that pin free pages, by {source}", soft_wrap=True
         )
         console.print(table)
-        said = "The two are self by size, so it is likely but not certain that a block comes from the given path."
-        if self.mixed_paths:
+        said = "The two are joined by size, so it is likely but not certain that a block comes from the given path."
+        if self.is_sampled:
+            said += " The snapshot is of samples: the numbers are estimates, and paths with few bytes are missing."
+        if self.mixed:
             said += (
-                f" {plural(self.mixed_paths, 'path')} with {plural(self.mixed_blocks, 'block')} there"
-                " allocate several sizes, and may have any of these."
+                f" {plural(len(self.mixed), 'path')} with {plural(_blocks(self.mixed), 'block')} there"
+                " allocate several sizes, and may have any of these:"
             )
         console.print(said, soft_wrap=True)
+        if self.mixed:
+            table = drawing.new_table("allocated there", "bytes on average", last="allocated by")
+            for path in self.mixed[:_PATHS]:
+                table.add_row(f"{path.blocks:,}", f"{path.block_bytes:,}", _site(path))
+            console.print(table)
 
 
 def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> PinnerPaths:
@@ -144,21 +170,24 @@ def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> Pin
             hint="take the snapshot with --engine gperftools",
         )
     paths: list[SizedPath] = []
-    mixed = [0, 0]
+    mixed: list[SizedPath] = []
+    is_sampled = snapshot.tree.variance is not None
     for row in rank(as_growth(snapshot), Query(by="path")).rows:
         size, blocks = row.amount.after_bytes, row.amount.delta_blocks or 0
         if blocks <= 0:
             continue
-        if size % blocks or row.is_pruned:
-            mixed = [mixed[0] + 1, mixed[1] + blocks]
-            continue
-        paths.append(SizedPath(size // blocks, blocks, row))
+        # Of samples, which are scaled, blocks and bytes are rounded.
+        one_size = round(size / blocks) if is_sampled else size // blocks
+        is_whole = 2 * abs(size - one_size * blocks) <= (one_size if is_sampled else 0)
+        found = paths if is_whole and not row.is_pruned else mixed
+        found.append(SizedPath(one_size, blocks, row))
+    mixed.sort(key=lambda path: -path.blocks)
     sizes = [
         *_of_glibc(ledger, paths),
         *(one for malloc in ledger.mallocs for one in _of_slabs(malloc, paths)),
     ]
     sizes.sort(key=lambda one: -one.size.pinned_bytes)
-    return PinnerPaths(snapshot.source, sizes[:MOST_SIZES], *mixed)
+    return PinnerPaths(snapshot.source, sizes[:MOST_SIZES], mixed, is_sampled=is_sampled)
 
 
 def _of_glibc(ledger: Ledger, paths: Sequence[SizedPath]) -> Iterator[PinningSize]:
@@ -178,6 +207,14 @@ def _of_slabs(malloc: OtherMalloc, paths: Sequence[SizedPath]) -> Iterator[Pinni
         if size.free_resident_bytes:
             pinner = Pinner(size.block_bytes, size.block_bytes, size.live, size.free_resident_bytes)
             yield PinningSize(pinner, by_size.get(size.block_bytes, []))
+
+
+def _blocks(paths: Sequence[SizedPath]) -> int:
+    return sum(path.blocks for path in paths)
+
+
+def _bytes(paths: Sequence[SizedPath]) -> int:
+    return sum(path.row.amount.after_bytes for path in paths)
 
 
 def _grouped(paths: Sequence[SizedPath], size_of: Callable[[SizedPath], int]) -> dict[int, list[SizedPath]]:

@@ -343,9 +343,13 @@ def test_the_answer_states_who_allocates_what_pins_only_as_far_as_the_sizes_tell
     assert (
         answer(("few", 40, 1), ("keep", 32 * 9, 9)) == ", likely allocated at a.c:1 (keep) and 1 other place"
     )
-    nobody = "; run:a names no path that allocates such blocks alone (see below)"
-    assert answer(("big", 1024, 2)) == nobody
-    assert answer(("keep", 32 * 9, 9), ("mixed", 1001, 10)) == nobody, "these may be of any size"
+    mixed = "; by run:a 1 path with several sizes may allocate them, most of all a.c:1 ({}) (see below)"
+    assert answer(("big", 1024, 2)) == "; run:a has no path that allocates such blocks (see below)"
+    assert answer(("keep", 32 * 9, 9), ("mixed", 1001, 10)) == mixed.format("mixed"), (
+        "these may be of any size"
+    )
+    all_of_them = ("keep", 32 * 511_995, 511_995)
+    assert answer(all_of_them, ("mixed", 10**8 + 1, 600_000)) == ", likely allocated at a.c:1 (keep)"
 
 
 def test_the_answer_names_capacity_that_vectors_do_not_use_where_it_matters() -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.ledger.pinners import chunk_bytes, join_paths
+from gdbmem.ledger.pinners import PinnerPaths, chunk_bytes, join_paths
 from gdbmem.model.calltree import CallTree, Frame, Snapshot, Totals
 from gdbmem.model.ledger import BlockSize, Heap, Ledger, OtherMalloc, SizeClass
+from gdbmem.terminal.console import make_console
 
 
 def ledger(*sizes: SizeClass) -> Ledger:
@@ -44,7 +47,7 @@ def test_only_paths_whose_blocks_are_of_the_pinning_size_are_named_most_blocks_f
     assert [one.size.size_bytes for one in joined.sizes] == [64, 256]
     names = [[path.row.frames[0].function for path in one.paths] for one in joined.sizes]
     assert names == [["small"], ["many", "few"]]
-    assert (joined.mixed_paths, joined.mixed_blocks) == (1, 4)
+    assert [path.blocks for path in joined.mixed] == [4]
 
 
 def test_a_block_with_a_remainder_that_is_too_small_is_still_of_its_path() -> None:
@@ -88,3 +91,27 @@ def test_sizes_that_jemalloc_rounds_up_are_those_of_its_own_blocks() -> None:
     ledger = of_jemalloc(BlockSize(224, 9, 1, 30, 4, 6720))
     joined = join_paths(ledger, snapshot(("main", 224 * 7, 7)), source_format="jemalloc")
     assert [path.blocks for path in joined.sizes[0].paths] == [7]
+
+
+def test_paths_of_samples_have_one_size_though_what_they_stand_for_is_rounded() -> None:
+    ledger = of_jemalloc(BlockSize(64, 7000, 0, 30, 4, 6720))
+    taken = snapshot(("one", 458_928, 7171), ("several", 459_400, 7171))
+    sampled = taken._replace(tree=taken.tree.with_columns(variance=[0.0, 1.0, 1.0]))
+    joined = join_paths(ledger, sampled, source_format="jemalloc")
+    assert [(path.block_bytes, path.row.frames[0].function) for path in joined.sizes[0].paths] == [
+        (64, "one")
+    ]
+    assert [path.row.frames[0].function for path in joined.mixed] == ["several"]
+    assert "estimates" in _printed(joined) and "64  a.c:1 (several)" in _printed(joined)
+    assert joined.likely_site(64) == "a.c:1 (one)"
+    one_sample = taken._replace(tree=taken.tree.with_columns(variance=[0.0, 458_928.0**2, 1.0]))
+    unsure = join_paths(ledger, one_sample, source_format="jemalloc")
+    assert unsure.likely_site(64) == "" and "too few samples" in unsure.why_unknown()
+    counted = join_paths(ledger, taken, source_format="jemalloc")
+    assert len(counted.mixed) == 2 and "estimates" not in _printed(counted)
+
+
+def _printed(paths: PinnerPaths) -> str:
+    stream = io.StringIO()
+    paths.print(make_console(stream))
+    return stream.getvalue()
