@@ -23,10 +23,10 @@ from tests.live.user import GDBMEM, shell
 ENGINES = ("massif", "memcheck", "gperftools", "jemalloc", "faults")
 NATIVE = ("gperftools", "jemalloc", "faults")
 WAYS = (
-    "malloc", "mmap", "sbrk", "bss", "reserve", "shared", "memfd", "unmapped", "sysv", "detached", "code", "populate",
-    "populate-write", "mlock", "mremap", "alloca", "data-file", "read", "threads", "preload", "static", "fork", "left",
-    "exec", "exec-through", "self-spawn", "self-fork", "self-clone", "self-twice", "self-popen", "self-system",
-    "once", "end-exit", "end-kill", "end-segv", "end-abort",
+    "malloc", "mmap", "sbrk", "bss", "reserve", "shared", "memfd", "unmapped", "sysv", "detached", "file",
+    "messages", "code", "populate", "populate-write", "mlock", "mremap", "alloca", "data-file", "read", "threads",
+    "preload", "static", "fork", "left", "exec", "exec-through", "self-spawn", "self-fork", "self-clone",
+    "self-twice", "self-popen", "self-system", "once", "end-exit", "end-kill", "end-segv", "end-abort",
 )  # fmt: skip
 ENDS = {"end-exit": "3", "end-kill": "SIGKILL", "end-segv": "SIGSEGV", "end-abort": "SIGABRT"}
 ALWAYS = {
@@ -39,6 +39,9 @@ ALWAYS = {
     ("exec-through", "faults"),
     ("self-spawn", "massif"),
     ("alloca", "memcheck"),
+    ("file", "massif"),
+    ("file", "gperftools"),
+    ("messages", "jemalloc"),
     ("alloca", "gperftools"),
     ("self-fork", "jemalloc"),
     ("self-popen", "gperftools"),

@@ -12,7 +12,9 @@
 #include <string.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/msg.h>
 #include <sys/shm.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -44,6 +46,15 @@ static void churn(void) {
 
 static char *map(size_t size, int flags) {
     return mmap(0, size, PROT_READ | PROT_WRITE, flags, -1, 0);
+}
+
+static int queues[ROUNDS * 64], queued;
+
+// A file of shared memory of this process, for the round.
+static int shared_file(int round, int flags) {
+    char name[64];
+    snprintf(name, sizeof name, "/gdbmem-grows-%d-%d", getpid(), round);
+    return flags ? shm_open(name, flags, 0600) : shm_unlink(name);
 }
 
 static int grow(const char *way, size_t size, int round) {
@@ -81,6 +92,20 @@ static int grow(const char *way, size_t size, int round) {
         kept[round] = (char *)(long)(segment + 1);
         if (way[0] == 's')
             shmctl(segment, IPC_RMID, 0);
+    } else if (!strcmp(way, "file")) {
+        int file = shared_file(round, O_CREAT | O_RDWR);
+        if (write(file, pool, size) < (ssize_t)size)
+            return 1;
+        close(file);
+    } else if (!strcmp(way, "messages")) {
+        static struct { long kind; char text[8192]; } message = {1, ""};
+        int queue = 0;
+        for (size_t sent = 0; sent < size; sent += sizeof message.text) {
+            if (sent % 16384 == 0)
+                queue = queues[queued++] = msgget(IPC_PRIVATE, 0600);
+            if (msgsnd(queue, &message, sizeof message.text, IPC_NOWAIT))
+                return 1;
+        }
     } else if (!strcmp(way, "code"))
         memset(mmap(0, size, PROT_READ | PROT_WRITE | PROT_EXEC, ANONYMOUS, -1, 0), 1, size);
     else if (!strcmp(way, "populate"))
@@ -203,6 +228,10 @@ int main(int count, char **words) {
     if (!strcmp(way, "detached"))
         for (int round = 0; round < ROUNDS; round++)
             shmctl((int)(long)kept[round] - 1, IPC_RMID, 0);
+    for (int round = 0; round < ROUNDS && !strcmp(way, "file"); round++)
+        shared_file(round, 0);
+    while (queued)
+        msgctl(queues[--queued], IPC_RMID, 0);
     free(unwritten);
     return 0;
 }
