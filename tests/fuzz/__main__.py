@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.fuzz.guided import is_possible, run_guided
-from tests.fuzz.readers import READERS
+from tests.fuzz.readers import READERS, remove_scratch
 from tests.fuzz.running import Finding, run
 from tests.reliability import keep
 from tests.zoo.table import versions
@@ -64,6 +64,7 @@ def _one(name: str, count: int, seed: int, seconds: float) -> Total:
     (reader,) = (reader for reader in READERS if reader.name == name)
     begun = time.process_time()
     tried, findings = run(reader, count, seed, seconds)
+    remove_scratch()
     return Total(tried, time.process_time() - begun, findings)
 
 
@@ -71,6 +72,7 @@ def _guided(name: str, count: int, seed: int, seconds: float) -> Total:
     begun = time.monotonic()
     found = run_guided(name, count, seed, seconds, _INPUTS / "corpus" / _file_name(name))
     reached = f", {found.reached_first:,} branches reached by the examples, {found.reached:,} in the end"
+    remove_scratch()
     return Total(found.tried, time.monotonic() - begun, found.findings, reached)
 
 

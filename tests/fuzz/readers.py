@@ -91,7 +91,14 @@ def _scratch() -> Path:
     return Path(folder.name)
 
 
-_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []  # they go with this process
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
+
+
+def remove_scratch() -> None:
+    """Remove what the readers have written: a process of a pool ends without doing so."""
+    while _FOLDERS:
+        _FOLDERS.pop().cleanup()
+    _scratch.cache_clear()
 
 
 def _file(name: str, data: bytes) -> Path:

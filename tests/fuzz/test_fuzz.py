@@ -21,7 +21,7 @@ from gdbmem.runs.run import DATABASE
 from gdbmem.series.statistics import bins
 from gdbmem.series.store import Recording
 from tests.fuzz import memory_readers
-from tests.fuzz.readers import READERS, Reader
+from tests.fuzz.readers import READERS, Reader, remove_scratch
 from tests.fuzz.running import run
 
 EXECUTIONS = 60  # scripts/fuzz does the many
@@ -31,6 +31,7 @@ FEW = {"pools in memory": 15, "torch": 30, "unwind tables": 15}  # each takes 20
 def _found(name: str, executions: int) -> tuple[int, dict[str, str]]:
     (reader,) = (reader for reader in READERS if reader.name == name)
     tried, found = run(reader, executions, seed=0)
+    remove_scratch()
     return tried, {finding.what: f"{finding.detail}{finding.data[:200]!r}" for finding in found.values()}
 
 
