@@ -57,6 +57,11 @@ class _Layout(NamedTuple):
     types: Sequence[str]
     nodes: int
 
+    @property
+    def has_names(self) -> list[bool]:
+        """Whether the objects of each type are told apart by name; a string's name is its text."""
+        return [name in _BY_NAME for name in self.types]
+
 
 def read_heapsnapshot(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     """Read *data*; its edges are not looked at. Raises InputError if it was cut, or is damaged."""
@@ -72,7 +77,7 @@ def read_heapsnapshot(data: Data, source: str, metric: Optional[str]) -> StackPr
     sums, count = _sums(data, start.end(), end, layout, source)
     if end < 0 or count != layout.nodes:
         raise _damaged(source, f"all of its {layout.nodes:,} nodes")
-    names = _strings(data, end, {name for kind, name in sums if layout.types[kind] in _BY_NAME}, source)
+    names = _strings(data, end, {name for kind, name in sums if layout.has_names[kind]}, source)
     numbers: dict[str, int] = {}
     totals: dict[int, list[int]] = {}
     for (kind, name), (size, blocks) in sums.items():
@@ -151,10 +156,11 @@ def _numbers(part: bytes, rest: Any, *, is_quick: bool) -> Any:
 
 
 def _grouped(numbers: Any, layout: _Layout) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield type and name of nodes with their bytes and number; some may come several times."""
+    """Yield type and name (0: that of all of the type) of nodes with bytes and number; some come several times."""
+    has_names = dict(enumerate(layout.has_names))
     types, names, sizes = (numbers[at :: layout.width] for at in (layout.type, layout.name, layout.size))
     for kind, name, size in zip(types, names, sizes):
-        yield (kind, name), (size, 1)
+        yield (kind, name if has_names.get(kind) else 0), (size, 1)
 
 
 def _grouped_quickly(numbers: Any, layout: _Layout) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
@@ -163,7 +169,7 @@ def _grouped_quickly(numbers: Any, layout: _Layout) -> Iterator[tuple[tuple[int,
     if not len(numbers):
         return
     types, names, sizes = (numbers[at :: layout.width] for at in (layout.type, layout.name, layout.size))
-    keys = types << _NAME_BITS | names
+    keys = types << _NAME_BITS | np.where(np.take(layout.has_names, types, mode="clip"), names, 0)
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1]))

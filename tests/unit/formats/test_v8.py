@@ -70,6 +70,26 @@ def test_objects_are_summed_by_constructor_and_others_by_what_they_are(
 
 
 @pytest.mark.parametrize("is_quick", [False, True])
+def test_a_heap_of_many_different_strings_takes_no_more_memory_than_one_of_equal_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_quick: bool
+) -> None:
+    monkeypatch.setattr(v8, "_QUICKLY_FROM_BYTES", 0 if is_quick else 1 << 40)
+    summed = v8._sums
+    results: list[Any] = []
+
+    def sums(*words: Any) -> Any:
+        results.append(summed(*words))
+        return results[-1]
+
+    monkeypatch.setattr(v8, "_sums", sums)
+    file = tmp_path / "a"
+    file.write_bytes(snapshot([("string", text, 24) for text in range(1000)]))
+    assert shown(file) == {"(string)": (24_000, 1000)}
+    [(of_types, _)] = results
+    assert len(of_types) == 1
+
+
+@pytest.mark.parametrize("is_quick", [False, True])
 def test_a_snapshot_that_was_cut_or_changed_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_quick: bool
 ) -> None:
