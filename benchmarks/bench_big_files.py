@@ -13,7 +13,7 @@ from typing import Optional
 from benchmarks.racing import Ratio, cpu_of, peak_mib, ratios
 
 TITLE = "Large and small files, CPU time"
-SITES, SNAPSHOTS, TRACES = 300_000, 50_000, 50_000
+SITES, SNAPSHOTS = 300_000, 50_000
 _TIMES = 20  # a large file takes at most so many times its size of memory
 ROUNDS = 3
 SMALL = Path(__file__).parents[1] / "tests" / "captures" / "massif" / "shop.massif.gz"
@@ -38,7 +38,6 @@ def race() -> Sequence[Ratio]:
             (f"massif, {SITES:,} sites", _sites(here), ("ms_print", "--threshold=0"), 3.1, _TIMES),
             (f"folded, {SITES:,} stacks", _folded(here), _LINES, 45, _TIMES),
             (f"massif, {SNAPSHOTS:,} snapshots", _snapshots(here), ("ms_print",), 0.37, _TIMES),
-            (f"heaptrack, {TRACES:,} chained traces", _chain(here), ("heaptrack_print",), 5, None),
             ("massif, 65 kB", small, _PASS, 10, None),
         ]
         page = ("report", "--force", "-o", here / "page.html")
@@ -93,11 +92,3 @@ def _folded(here: Path) -> str:
 def _snapshots(here: Path) -> str:
     heads = [f"{_HEAD.format(n, n)}heap_tree=empty\n" for n in range(SNAPSHOTS)]
     return _write(here / "snapshots", [_BEGIN, *heads])
-
-
-def _chain(here: Path) -> str:
-    lines = ["v 10400 3\nX ./p\nI 1000 10\ns 1 m\n"]
-    lines += [
-        f"i {n + 0x1000:x} 1 1\nt {n:x} {n - 1:x}\na 10 {n:x}\n+ {n - 1:x}\n" for n in range(1, TRACES + 1)
-    ]
-    return _write(here / "chain", lines)

@@ -56,13 +56,13 @@ def _heaptrack(here: Path) -> Sequence[Optional[Ratio]]:
     program = build_program(here, stacks=STACKS)
     loop = _heaptrack_pair(here, [(program, TIMES // 2), (program, TIMES)], "a loop")
     script = here / "parsing.py"
-    script.write_text(_PARSING)
+    script.write_text(PARSING)
     parsing = [(sys.executable, script, files) for files in (60, 120)]
     return [loop, _heaptrack_pair(here, parsing, "Python parsing modules")]
 
 
 # A program that nobody wrote for a race: very many call paths.
-_PARSING = """\
+PARSING = """\
 import ast, glob, os, sys
 files = sorted(glob.glob(os.path.dirname(os.__file__) + "/*.py"))[:int(sys.argv[1])]
 trees = [ast.parse(open(file, "rb").read()) for file in files]
