@@ -159,11 +159,6 @@ FORMATS = {
         "reports.glibc_malloc:read_malloc_info",
         is_in_logs=True,
     ),
-    "malloc_stats": _Format(
-        rb".{0,4000}?Arena 0:\r?\nsystem bytes +=",
-        "reports.glibc_malloc:read_malloc_stats",
-        is_in_logs=True,
-    ),
     "smaps": _Format(
         rb"[0-9a-f]{8,16}-[0-9a-f]{8,16} [-rwxsp]{4} [^\n]*\n(?:Size|Rss): +[0-9]+ kB",
         "reports.smaps:read_smaps",
@@ -190,6 +185,12 @@ FORMATS = {
     "mimalloc-stats": _Format(
         rb".{0,4000}?heap stats: +peak +total +freed +current ",
         "reports.allocator_stats:read_mimalloc_stats",
+        is_in_logs=True,
+    ),
+    # glibc's counts nothing if another allocator, whose statistics follow, has taken its place.
+    "malloc_stats": _Format(
+        rb".{0,4000}?Arena 0:\r?\nsystem bytes +=",
+        "reports.glibc_malloc:read_malloc_stats",
         is_in_logs=True,
     ),
     "torch-summary": _Format(
@@ -287,6 +288,11 @@ _OTHERS = tuple(
             rb"\s*(?:\x1b\[[0-9;]*m)*\s*Memory usage summary:",
             "the summary of glibc's memusage, which has no call paths",
             "'gdbmem launch --engine massif -- PROGRAM' counts by call path; an mtrace log has each call",
+        ),
+        (
+            rb"\s*(?:- 0x[0-9a-f]+ (?:Free|Realloc) [0-9]+ was never|Memory not freed:\s)",
+            "the text of mtrace(1)",
+            f"{_RECORDED}, whose name was in MALLOC_TRACE",
         ),
         (
             rb"\[\s*\[\s*-?[0-9]+\s*,\s*(?:-?[0-9]+|\")",

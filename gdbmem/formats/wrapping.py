@@ -39,13 +39,16 @@ _MARKS = (
             rb"[^\s:\[]{1,255}(?:\[[0-9]{1,10}\])?:",
             rb"[A-Z][a-z]{2} [ 0-9][0-9] [0-9]{2}:[0-9]{2}:[0-9]{2}",  # ts
             rb"[A-Za-z0-9][\w.-]{0,100} +\|",  # docker compose
+            rb"\[rank[0-9]{1,6}\]:",  # torch
             rb"\[[^\]\n]{1,300}\]",  # kubectl logs --prefix, _from_json()
             rb"[0-9]{1,6}:",  # ctest, srun -l
             rb" {0,5}[0-9]{1,6}:(?= [^ ]| ?\r?$)",  # srun -l with ten tasks or more, and no histogram of Java's
             rb">",  # mail and chats
         )
     ),
-    # Without a blank: mpirun --tag-output of Open MPI 4, and torchrun.
+    # Without a blank: gh run view --log, Azure Pipelines, mpirun --tag-output of Open MPI 4, and torchrun.
+    re.compile(rb"[^\t\n]{1,200}\t[^\t\n]{1,200}\t(?:\xef\xbb\xbf)?(?=" + _TIME + rb")"),
+    re.compile(rb"##\[[a-z]{1,20}\]"),
     re.compile(rb"\[[0-9]{1,10},[0-9]{1,6}\]<std(?:out|err)>:"),
     re.compile(rb"\[[a-z_]{1,40}[0-9]{1,6}\]:"),
 )
@@ -91,6 +94,9 @@ def texts_in(data: Data) -> list[bytes]:
         if mark is None:
             break
         text = re.sub(rb"(?m)^" + mark.pattern, b"", text)
+    indents = re.findall(rb"(?m)^( *)\S", text[:_SAMPLE_BYTES])
+    if indent := min(map(len, indents), default=0):
+        text = re.sub(rb"(?m)^ {%d}" % indent, b"", text)
     has_fences = b"```" in text or b"~~~" in text
     return [fence[2] for fence in _FENCE.finditer(text)] if has_fences else [text]
 

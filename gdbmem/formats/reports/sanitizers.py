@@ -69,7 +69,7 @@ class _Report:
 
 def read_sanitizer(data: Data, source: str, metric: Optional[str]) -> StackProfile:
     """Read all leak reports in *data*. Raises InputError if there is none, or its records exceed its sum."""
-    content = bytes(data)
+    content = _without_prefix(bytes(data))
     reports, notices = _latest(list(_reports(content, source)), source)
     records = [record for report in reports for record in report.records]
     if not reports:
@@ -90,6 +90,14 @@ def read_sanitizer(data: Data, source: str, metric: Optional[str]) -> StackProfi
     left_out = hidden if chosen == WITH_INDIRECT else Hidden(0)
     held = Content(stacks, Singles(list(frames.numbers)), hidden=left_out)
     return make_profile(held, source, "sanitizer", chosen, metrics, notices=notices)
+
+
+def _without_prefix(data: bytes) -> bytes:
+    """Return *data* without what stands before the lines of its first record: a rank, or a post's indentation."""
+    record = _EVENT.search(data)
+    if record is None or record.start() == (start := data.rfind(b"\n", 0, record.start()) + 1):
+        return data
+    return re.sub(rb"(?m)^" + re.escape(data[start : record.start()]), b"", data)
 
 
 def _reports(data: bytes, source: str) -> Iterator[_Report]:

@@ -209,3 +209,14 @@ def test_a_report_that_is_in_a_file_twice_is_not_added_up(name: str, tmp_path: P
         assert error.slug in ("several-dumps", "totals-differ", "unknown-line", "profile-truncated")
     else:
         assert found.bytes[0] == tree(read(REPORTS / name)).bytes[0]
+
+
+@pytest.mark.parametrize("name", ["perl.jemalloc", "perl-1.tcmalloc", "perl.mimalloc"])
+def test_glibcs_zeros_do_not_hide_the_allocator_that_took_its_place(name: str, tmp_path: Path) -> None:
+    counts = "system bytes     =          0\nin use bytes     =          0\n"
+    most = "max mmap regions =          0\nmax mmap bytes   =          0\n"
+    zeros = f"Arena 0:\n{counts}Total (incl. mmap):\n{counts}{most}"
+    (tmp_path / "log").write_text(zeros + (REPORTS / name).read_text())
+    ours, plain = read(tmp_path / "log"), read(REPORTS / name)
+    assert ours.source_format == plain.source_format
+    assert ours.snapshots[0].total_bytes == plain.snapshots[0].total_bytes > 0

@@ -40,6 +40,10 @@ WRAPPINGS: dict[str, Callable[[str], str]] = {
     "mpirun --tag-output": each("[1,0]<stderr>:"),
     "torchrun": each("[default0]:"),
     "github": each("2026-11-27T02:43:25.1234567Z "),
+    "gh run view --log": each("build\tRun tests\t2026-11-27T02:43:25.1234567Z "),
+    "azure": each("2026-11-27T02:43:25.1234567Z ##[error]"),
+    "torch": each("[rank0]: "),
+    "indented": each("    "),
     "gitlab": each("2026-11-27T02:43:25.123456Z 01E "),
     "jenkins": each("[2026-11-27T02:43:25.123Z] "),
     "quoted": each("> "),
@@ -82,6 +86,16 @@ def test_a_leak_report_among_the_lines_of_ctest_keeps_its_places(tmp_path: Path)
     assert (list(ours.bytes), list(ours.frames)) == (list(theirs.bytes), list(theirs.frames))
 
 
+@pytest.mark.parametrize("mark", ["    ", "E   ", "[rank0]: ", "app[7] stderr: "])
+def test_a_leak_report_within_a_post_keeps_its_places(mark: str, tmp_path: Path) -> None:
+    report = REPORTS / "leaks-g++-address.log"
+    lines = "It grows and grows.\nWhat is this?\n" * 20
+    (tmp_path / "post").write_text(f"{lines}\n{each(mark)(report.read_text())}\n{lines}")
+    ours, theirs = (open_profile(path).tree(0) for path in (tmp_path / "post", report))
+    assert ours is not None and theirs is not None
+    assert (list(ours.bytes), list(ours.frames)) == (list(theirs.bytes), list(theirs.frames))
+
+
 def test_utf_16_as_powershell_writes_it_is_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes((REPORTS / "arenas.txt").read_text().encode("utf-16"))
     assert open_profile(tmp_path / "file").snapshots[0].total_bytes == 2654208
@@ -109,6 +123,10 @@ REFUSED = {
     "memusage": (
         b"\n\x1b[01;32mMemory usage summary:\x1b[0;0m heap total: 324, heap peak: 324, stack peak: 0\n", "memusage",
         "--engine massif",
+    ),
+    "mtrace(1)": (
+        b"\nMemory not freed:\n-----------------\n           Address     Size     Caller\n0x000055e4 0x64  at a.c:5\n",
+        "the text of mtrace(1)", "MALLOC_TRACE",
     ),
     "memory timeline": (b"[[1700000000000000, 1700000000000100], [[0, 1]]]", "memory timeline", "_dump_snapshot"),
     "scalene": (b'{"alloc_samples": 7, "args": {}, "elapsed_time_sec": 1.5}', "scalene", "memray run"),
