@@ -297,24 +297,22 @@ def _in_mallocs(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
         ledger.total_of(malloc.category, label + malloc.suffix)
         for label in (names.IN_SLABS, names.FREE_PAGES, names.IN_CACHES, names.IN_HUGE_PAGES)
     )
-    parts = []
-    if _matters(ledger, slabs):
-        holes = max(malloc.sizes, key=lambda size: size.free_resident_bytes)
-        parts.append(
+    holes = max(malloc.sizes, key=lambda size: size.free_resident_bytes, default=None)
+    parts = [
+        (pages, f"{format_size(pages)} are free pages{_way_back(malloc)}"),
+        (huge, f"{format_size(huge)} are free pages in huge pages that it divides (hpa:true)"),
+        (caches, f"{format_size(caches)} are free blocks that its caches keep"),
+    ]
+    if holes is not None:
+        in_slabs = (
             f"{format_size(slabs)} are free blocks in slabs that live ones share, most of them of"
             f" {holes.block_bytes:,} bytes ({holes.free:,} free, {holes.live:,} live), which no purge returns"
             f"{_allocated_by([holes.block_bytes], paths, '--sizes')}"
         )
-    if _matters(ledger, pages):
-        parts.append(f"{format_size(pages)} are free pages{_way_back(malloc)}")
-    if _matters(ledger, huge):
-        parts.append(f"{format_size(huge)} are free pages in huge pages that it divides (hpa:true)")
-    if _matters(ledger, caches):
-        parts.append(f"{format_size(caches)} are free blocks that its caches keep")
+        parts.insert(0, (slabs, in_slabs))
+    said = [text for size, text in parts if _matters(ledger, size)] or [max(parts)[1]]
     freed = format_size(ledger.freed_in(malloc))
-    return (
-        f"{freed} of it is freed memory that {malloc.allocator} keeps: {'; '.join(parts) or 'in many places'}"
-    )
+    return f"{freed} of it is freed memory that {malloc.allocator} keeps: {'; '.join(said)}"
 
 
 def _stacks(ledger: Ledger) -> str:

@@ -201,14 +201,7 @@ def print_remedies(ledger: Ledger, console: Console) -> None:
     print_sentence(console, answer_ledger(ledger), "bold")
     if not ledger.remedies:
         print_sentence(console, "\nNothing can be simulated where glibc's malloc was not read.")
-        if ledger.mallocs:
-            named = " and ".join(dict.fromkeys(malloc.allocator for malloc in ledger.mallocs))
-            print_sentence(
-                console,
-                f"'gdbmem compare --remedies -- PROGRAM' measures settings of {named}, 'gdbmem explain PID --try' what"
-                " their own functions return.",
-            )
-        print_notices(ledger.notices, console)
+        _print_others(ledger, console)
         return
     table = drawing.Table(header_style="dim")
     rows = [(gain_text(remedy), remedy.setting, remedy.cost) for remedy in ledger.remedies]
@@ -226,6 +219,18 @@ def print_remedies(ledger: Ledger, console: Console) -> None:
         "\nThose that begin with glibc. are set by GLIBC_TUNABLES=REMEDY when the program starts;"
         " 'gdbmem compare --remedies -- PROGRAM' measures them.",
     )
+    _print_others(ledger, console)
+
+
+def _print_others(ledger: Ledger, console: Console) -> None:
+    """Print how to measure settings of other mallocs, which can't be simulated, and the notices."""
+    if ledger.mallocs:
+        named = " and ".join(dict.fromkeys(malloc.allocator for malloc in ledger.mallocs))
+        print_sentence(
+            console,
+            f"'gdbmem compare --remedies -- PROGRAM' measures settings of {named}, 'gdbmem explain PID --try' what"
+            " their own functions return.",
+        )
     print_notices(ledger.notices, console)
 
 

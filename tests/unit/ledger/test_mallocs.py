@@ -16,7 +16,17 @@ from gdbmem.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.ledger.mallocs import claim_mallocs
 from gdbmem.ledger.text import what_holds
 from gdbmem.linux.memory.maps import Mapping, Ranges
-from gdbmem.model.ledger import IN_CACHES, IN_SLABS, LIVE, OTHER, Ledger
+from gdbmem.model.ledger import (
+    FREE_PAGES,
+    IN_CACHES,
+    IN_SLABS,
+    LIVE,
+    OTHER,
+    BlockSize,
+    Entry,
+    Ledger,
+    OtherMalloc,
+)
 
 pytest.importorskip("numpy")
 START, KIB = 0x7F00_0000_0000, 1024
@@ -60,6 +70,23 @@ def _ledger_beside_own_mapping(others: Recognised, heaps: list[MallocHeap]) -> L
     reading = ProcessImage("app", 1, mappings, resident, True, [])
     reading.others, reading.mallocs = others, heaps
     return build_ledger(reading)
+
+
+def test_the_largest_part_of_what_jemalloc_keeps_is_named_though_each_part_is_small() -> None:
+    category = "allocator.jemalloc"
+    sizes = (BlockSize(64, 5, 0, 3, 1, 192), BlockSize(224, 9, 1, 30, 4, 400 * KIB))
+    malloc = OtherMalloc(category, "", "5.3", "/usr/bin/app", 0, 0, 0, 1, 0, 0, 0, 0, 0, sizes)
+
+    def answer(slabs: int, pages: int, caches: int) -> str:
+        parts = ((IN_SLABS, slabs), (FREE_PAGES, pages), (IN_CACHES, caches))
+        entries = [Entry(category, label, size * KIB, size * KIB) for label, size in parts]
+        entries.append(Entry("file.code", "code", (9000 - slabs - pages - caches) * KIB, 0))
+        return answer_ledger(Ledger("app", 1, 9000 * KIB, entries, [], None, mallocs=(malloc,)))
+
+    assert "keeps: 600.0 KiB are free pages: mallctl" in answer(300, 600, 550)
+    assert "keeps: 600.0 KiB are free blocks in slabs that live ones share, most of them of 224" in answer(
+        600, 300, 550
+    )
 
 
 def test_what_a_program_maps_itself_is_not_called_memory_of_a_malloc_whose_heap_was_read() -> None:

@@ -24,6 +24,7 @@ from gdbmem.model.ledger import (
     Ledger,
     MeasuredRemedies,
     MeasuredRemedy,
+    OtherMalloc,
     Remedy,
     best_first,
     best_remedy,
@@ -158,6 +159,17 @@ def test_what_is_listed_is_what_json_has_and_a_saved_ledger_keeps_it() -> None:
     assert document["kind"] == "remedies"
     assert [one["predicted_bytes"] for one in document["remedies"]] == [5 * MIB, None]
     assert read_ledger(ledger_json(ledger), "x").remedies == remedies
+
+
+def test_remedies_of_a_large_jemalloc_are_pointed_to_though_glibc_has_some_beside_it() -> None:
+    malloc = OtherMalloc("allocator.jemalloc", "", "5.3", "/usr/bin/app", 9 * MIB, 9, 0, 1, 0, 0, 0, 0, 0, ())
+    for remedies in ((), (Remedy(TRIM, MIB, MIB, MIB, "a price"),)):
+        stream = io.StringIO()
+        print_remedies(
+            Ledger("p", 1, 0, [], [], MIB, remedies=remedies, mallocs=(malloc,)),
+            make_console(stream, width=200),
+        )
+        assert "'gdbmem compare --remedies -- PROGRAM' measures settings of jemalloc" in stream.getvalue()
 
 
 @pytest.mark.parametrize("width", [60, 92, 100])
