@@ -25,7 +25,13 @@ from gdbmem.ledger.ledger import ProcessImage, build_ledger
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding import copying
 from gdbmem.linux.holding.injected_calls import is_taking_signals
-from gdbmem.linux.holding.ptrace import Freeze, HeldThread, held_threads, threads_out_of_memory
+from gdbmem.linux.holding.ptrace import (
+    Freeze,
+    HeldThread,
+    ahead_of_others,
+    held_threads,
+    threads_out_of_memory,
+)
 from gdbmem.linux.holding.returning_thread import CallSites, find_call_sites
 from gdbmem.linux.memory.maps import (
     Mapping,
@@ -435,7 +441,7 @@ def _ask_copy(
 def _copy(subject: Subject, announce: Announce, trying: Optional[Trying]) -> Moment:
     expected = _expected(subject)  # what can be known before the process is stopped
     for attempt in range(_TRIES):
-        with Freeze(subject.pid) as freeze:
+        with ahead_of_others(), Freeze(subject.pid) as freeze:
             if attempt == _TRIES - 1 or not is_taking_signals(freeze):
                 avoided = trying.settle(freeze, subject.memory) if trying is not None else ()
                 return _copied(subject, freeze, expected, announce, avoided)
