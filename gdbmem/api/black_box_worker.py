@@ -439,8 +439,11 @@ def take_record(
     copied: list[_Copied] = []
     steps: Sequence[tuple[str, Callable[[], object]]] = (
         ("smaps", lambda: _smaps(pid, folder)),
+        (
+            "stacks",
+            lambda: copied.append(_copy_stacks(pid)),
+        ),  # in some milliseconds; they are named at the end
         ("explain", lambda: _ledger(pid, folder, clock)),
-        ("stacks", lambda: copied.append(_copy_stacks(pid))),
         ("python", lambda: _python(pid, folder)),
         (
             "core",
@@ -487,7 +490,7 @@ def _copy_stacks(pid: int) -> _Copied:
 
 
 def _name_stacks(pid: int, folder: Path, copied: _Copied) -> None:
-    with Binaries(pid, [copied.uid]) as binaries:
+    with Binaries(None if has_ended(pid) else pid, [copied.uid]) as binaries:
         stacks = unwind(copied.stacks, copied.maps, binaries.table)
         places = list(dict.fromkeys(place for one in stacks for place in one.places))
         plain = {place: _plain(place.binary.path if place.binary else None, place.offset) for place in places}

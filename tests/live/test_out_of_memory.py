@@ -22,6 +22,8 @@ from typing import Callable
 import pytest
 
 from gdbmem import api
+from gdbmem.api import black_box_worker
+from gdbmem.errors import TargetError
 from gdbmem.linux.memory.maps import PAGE
 from gdbmem.linux.monitoring import limits
 from gdbmem.linux.monitoring.limits import MOST_SECONDS
@@ -313,6 +315,22 @@ def test_a_group_of_version_2_is_frozen_while_it_is_full_and_gets_back_the_limit
     hold.release()
     assert (scratch / "cgroup.freeze").read_text() == "0"
     assert (scratch / "memory.high").read_text() == "max"
+
+
+def test_the_stacks_of_a_process_that_is_killed_before_its_ledger_is_complete_are_there(
+    scratch: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(pid: int, *_: object) -> None:
+        target.kill()
+        target.wait()
+        raise TargetError("it has ended", slug="gone", hint="")
+
+    monkeypatch.setattr(black_box_worker, "_ledger", killed)
+    with subprocess.Popen(["sleep", "600"]) as target:
+        await_that(lambda: "nanosleep" in Path(f"/proc/{target.pid}/wchan").read_text())
+        black_box_worker.take_record(target.pid, scratch, lambda: 0.0)
+    assert "nanosleep" in (scratch / "stacks.txt").read_text()
+    assert (scratch / "smaps.txt").exists() and not (scratch / "explain.txt").exists()
 
 
 class KernelsTimes:
