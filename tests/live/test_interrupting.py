@@ -545,9 +545,7 @@ def test_ctrl_c_ends_a_step_that_goes_by_single_instructions_under_massif(
         # A loop of gdb's ends with the step, whether that is gdb's own or gdbmem's.
         assert "Quit" in _press_in_a_step(user, "while 1\nnext\nend")
         said = _press_in_a_step(user, "while 1\nmemwatch stepi 1000000\nend")
-        if (
-            "Invalid hex digit" in said
-        ):  # 4 of 96 on a busy machine: gdb took one answer of valgrind's for another
+        if "Invalid hex digit" in said:  # 4 of 96 on a busy machine: gdb took an answer for another one
             user.quit()
             pytest.xfail("gdb has lost valgrind at Ctrl-C between two single instructions")
         assert "memwatch stepi: interrupted" in said
