@@ -467,7 +467,13 @@ def _opened(path: str) -> Iterator[tuple[IO[bytes], Optional[bytes]]]:
     """Open *path* for reading; return it with its compression. Raises InputError for any failure."""
     try:
         with _open_file(path) as file:
-            start = file.read(4)
+            start = file.read(4)  # the size of a file in /proc is 0
+            if not start:
+                raise InputError(
+                    f"{printable(path)} is empty",
+                    slug="empty-file",
+                    hint="most tools write their files when the program ends, unless it is killed with SIGKILL",
+                )
             file.seek(0)
             yield file, next((magic for magic in (_GZIP, _BZIP2, _ZSTD) if start.startswith(magic)), None)
     except (OSError, ValueError) as error:  # ValueError: a null byte in the name
@@ -526,12 +532,6 @@ def _refuse_unless_file(found: os.stat_result, name: str) -> None:
     if not stat.S_ISREG(found.st_mode):
         kind = _KINDS.get(stat.S_IFMT(found.st_mode), "of a special kind")
         raise InputError(f"{name} is {kind}, not a file", slug="not-a-file", hint=_FIND)
-    if found.st_size == 0:
-        raise InputError(
-            f"{name} is empty",
-            slug="empty-file",
-            hint="most tools write their files when the program ends, unless it is killed with SIGKILL",
-        )
 
 
 def _load(file: IO[bytes]) -> Data:

@@ -220,3 +220,7 @@ def test_glibcs_zeros_do_not_hide_the_allocator_that_took_its_place(name: str, t
     ours, plain = read(tmp_path / "log"), read(REPORTS / name)
     assert ours.source_format == plain.source_format
     assert ours.snapshots[0].total_bytes == plain.snapshots[0].total_bytes > 0
+
+
+def test_smaps_can_be_read_where_the_kernel_has_it() -> None:
+    assert read(Path("/proc/self/smaps")).snapshots[0].total_bytes > 1 << 20
