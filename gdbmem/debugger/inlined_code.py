@@ -9,22 +9,33 @@ to one inside, and ends where it goes out again.
 from __future__ import annotations
 
 import enum
-import functools
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import AbstractSet, Callable, NamedTuple, Optional
 
 import gdb
 
+from gdbmem.debugger.counters import CounterWrite, read_write, width
+from gdbmem.debugger.function_source import (
+    COMMENT,
+    Effect,
+    is_done_once,
+    line_text,
+    mentions,
+    name_pattern,
+    names,
+    only_write,
+    source_lines,
+    target_name,
+)
 from gdbmem.debugger.location import BlockKey, block_key, function_blocks
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, SourceLine
 from gdbmem.debugger.stopping.signals import interruptible
 from gdbmem.debugger.terminal import file_name, gdb_text, library_at, symbol_at
 from gdbmem.steps.quiet_lines import Instruction
-from gdbmem.symbols.function_names import FunctionName, split_function
+from gdbmem.symbols.function_names import split_function
 from gdbmem.symbols.unwind_tables import find_landing_pads
 
 Calls = tuple[BlockKey, ...]
@@ -78,10 +89,6 @@ _LOST_BY_CALLS = frozenset(("ax", "cx", "dx", "si", "di", "r8", "r9", "r10", "r1
 _LOADED = "loaded"  # in the place of a register
 _CODE = re.compile(r"^\s*0x([0-9a-f]+) - 0x([0-9a-f]+) is \.text\S*(?: in (.*))?$")
 _MOST_BYTES = 1 << 25  # of code that are searched: about 2 s
-_COMMENT = re.compile(r"//.*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'")  # and a string
-_LONGEST_HEADER = 12  # lines from the name of a function to its first statement
-_BRANCHES = re.compile(r"\b(?:if|else|for|while|do|switch|case|goto|return|try|catch)\b|[?]|&&|[|][|]")
-_COUNTS_UP = re.compile(r"\+\+|[^;=+]*(?:\+\+|\+=\s*1\b)")
 _REGISTER = re.compile(r"[re]?([a-d]x|[sd]i|[sb]p)$|(r\d+)[dwb]?$")
 _LONGEST_GAP = 1024  # instructions that the compiler has moved into an inlined call
 _STOPS = re.compile(r"^(?:hlt|ud2|udf|brk|int3)\b")
@@ -112,6 +119,7 @@ class Passage(NamedTuple):
     follows: bool = (
         False  # a call in progress that is the same has ended as this one begins, and was not left
     )
+    counted: Optional[CounterWrite] = None  # as many calls as the variable is counted up by; None: one
 
     def step(self, calls: Calls) -> tuple[int, Calls]:
         """Return how many of the *calls* in progress go on here, outermost first, and those that begin."""
@@ -129,14 +137,6 @@ class Passage(NamedTuple):
         """
         is_shared = (self.is_middle or self.is_pad) and not self.fresh
         return is_shared and len(calls) == len(self.calls) == _common(calls, self.calls) + 1
-
-
-class Effect(NamedTuple):
-    """The visible effect of an instruction: it calls, or writes memory that is not the stack's."""
-
-    line: Optional[SourceLine]
-    target: Optional[int]  # the function called, or the static variable written; None: unknown
-    is_call: bool
 
 
 class InlinedCode(NamedTuple):
@@ -158,17 +158,19 @@ def read_inlined_code(
     name: str,
     *,
     ends: bool = True,
+    joined: bool = False,
     witness: Optional[Effect] = None,
 ) -> Optional[InlinedCode]:
     """Return the calls of the wanted function *name* that are inlined into that of *block*; None if there are none.
 
-    *ends*: where they end is wanted, too. *witness*: what a call does once, also where nothing describes the call.
+    *ends*: where they end is wanted, too. *joined*: several may be counted at one place. *witness*: what a call does
+    once, also where nothing describes the call.
 
     Raises LargeFunctionError, and KeyboardInterrupt for Ctrl-C.
     """
     with interruptible() as check:
         reader = _Reader(FunctionCode(architecture, block), block, is_wanted, check, name, witness)
-        return reader.read(ends=ends)
+        return reader.read(ends=ends, joined=joined and not ends)
 
 
 class _Starts(NamedTuple):
@@ -218,7 +220,7 @@ class _Reader:
         self._first: Optional[SourceLine] = None  # the line on which its calls begin
         self._entered: dict[tuple[BlockKey, int], _Starts] = {}
 
-    def read(self, *, ends: bool) -> Optional[InlinedCode]:
+    def read(self, *, ends: bool, joined: bool) -> Optional[InlinedCode]:
         self._sweep()
         for address in self._instructions:
             self._check()
@@ -229,7 +231,7 @@ class _Reader:
         self._connect()
         self._effects = {at: found for at, one in self._instructions.items() if (found := self._effect(one))}
         if not is_inlined and self._given is None:
-            return self._read_looped(ends=ends)
+            return self._read_looped(ends=ends, joined=joined)
         self._join_parts()
         self._members = {key: set() for key in self._lines}
         for address, calls in self._calls.items():
@@ -250,11 +252,13 @@ class _Reader:
             self._first = min(entries & self._body, key=lambda line: line.number, default=None)
         passages = dict(self._passages())
         proved = self._prove(passages, ends=ends)
+        if proved is None and joined:
+            proved = self._count_joined()
         if not is_inlined and not self._lines:
             return None
         return self._code_with(passages if proved is None else proved, is_proved=proved is not None)
 
-    def _read_looped(self, *, ends: bool) -> Optional[InlinedCode]:
+    def _read_looped(self, *, ends: bool, joined: bool) -> Optional[InlinedCode]:
         """Return the calls of a function by itself of which the compiler has made a loop; None if there are none."""
         effects = self._effects
         for witness, is_once in self._witnesses(effects):
@@ -263,7 +267,8 @@ class _Reader:
                 passages = {} if ends else self._begins_only(begins)
                 self._lines.update({self._key_at(at): self._place(at) for at in begins})
                 return self._code_with(passages, is_proved=not ends)
-        return None
+        counted = self._count_joined() if joined else None
+        return self._code_with(counted, is_proved=True) if counted else None
 
     def _code_with(self, passages: Mapping[int, Passage], *, is_proved: bool) -> InlinedCode:
         return InlinedCode(
@@ -686,7 +691,7 @@ class _Reader:
 
     def _does_something(self, at: int) -> bool:
         spot = self._code.spot(at)
-        return self._instructions[at].is_call or (spot is not None and spot.begins_line)
+        return at in self._effects or (spot is not None and spot.begins_line)
 
     # -- the proof ----------------------------------------------------------------------------------------
 
@@ -725,15 +730,17 @@ class _Reader:
         return passages if not is_seen and self._is_plain() else None
 
     def _is_plain(self) -> bool:
-        """Return whether each inlined call has an effect and one way in, and the source makes no other call.
+        """Return whether each inlined call calls a function and has one way in, and the source makes no other call.
 
-        Code with an effect is not computed ahead, or once for several calls.
+        Code that does so is not computed ahead, or once for several calls; writes to memory may be joined.
         """
         starts = self._root_set - self._pads
         for key, members in self._members.items():
             ways_in = [at for at in members if at in starts or self._is_entry(at, key)]
-            has_effect = any(self._is_of(key, at) for at in members & self._effects.keys())
-            if members and (len(ways_in) != 1 or not has_effect or self._is_unrolled(key)):
+            calls = any(
+                self._effects[at].is_call and self._is_of(key, at) for at in members & self._effects.keys()
+            )
+            if members and (len(ways_in) != 1 or not calls or self._is_unrolled(key)):
                 return False
         outside = [one for at, one in self._effects.items() if not self._calls[at] and not self._is_own(at)]
         inside = {one.target for at, one in self._effects.items() if self._calls[at]} - {None}
@@ -759,7 +766,7 @@ class _Reader:
             following = [at for one in repeated for at in repeated if at in self._reach_from(one, key)]
             most = max(map(following.count, following), default=0) + 1
             if most > 1 and most > len(
-                _mentions(_target_name(effect), _line_of(gdb.find_pc_line(repeated[0])))
+                mentions(target_name(effect), line_text(gdb.find_pc_line(repeated[0])))
             ):
                 return True
         return False
@@ -777,23 +784,94 @@ class _Reader:
         numbers = [line.number for line in own if start is not None and line.file == file_name(start)]
         calling = {
             one.line for one in self._effects.values()
-            if one.is_call and one.target is not None and re.search(rf"\b{_pattern(self._name)}", symbol_at(one.target))
+            if one.is_call and one.target is not None
+            and re.search(rf"\b{name_pattern(self._name)}", symbol_at(one.target))
         }  # fmt: skip
         found = Counter[tuple[str, int]]()
-        for number, text in enumerate(_source(start), 1):
+        for number, text in enumerate(source_lines(start), 1):
             if (
                 numbers
                 and min(numbers) < number <= max(numbers)
                 and SourceLine(file_name(start), number) not in calling
             ):
                 found[file_name(start), number] = len(
-                    _mentions(_pattern(self._name) + r"\s*\(", _COMMENT.sub("", text))
+                    mentions(name_pattern(self._name) + r"\s*\(", COMMENT.sub("", text))
                 )
         return found
 
     def _begins_only(self, begins: AbstractSet[int]) -> dict[int, Passage]:
         self._counts_own = True
         return {at: Passage(Kind.ARRIVES, (self._key_at(at),), fresh=1, follows=True) for at in begins}
+
+    def _count_joined(self) -> Optional[dict[int, Passage]]:
+        """Return the passages that count calls by a variable; None if there is no such variable.
+
+        Its source counts it up once in each call, and no other code writes it: then all that this code adds to it are
+        calls, wherever the compiler has put them.
+        """
+        if any(map(self._is_of_namesake, self._instructions)):
+            return None
+        for target in {
+            one.target for one in self._effects.values() if not one.is_call and one.target is not None
+        }:
+            variable = Effect(None, target, is_call=False)
+            if self._given and self._given[1:] != variable[1:]:
+                continue
+            place = only_write(variable, self._symtabs())
+            if place is None or not is_done_once(self._name, place, variable):
+                continue
+            begins = {at for at, one in self._effects.items() if one[1:] == variable[1:]}
+            writes = self._writes(begins, variable)
+            if writes is None:
+                continue
+            self._witness = variable._replace(line=SourceLine(file_name(place.symtab), place.line))
+            found = self._begins_only(begins)
+            for at in (at for at in begins if not self._is_whole(at, variable)):
+                write = writes[at]._replace(follows_call=self._follows_call(at, target))
+                found[at] = found[at]._replace(counted=write)
+            return found
+        return None
+
+    def _writes(self, begins: AbstractSet[int], variable: Effect) -> Optional[dict[int, CounterWrite]]:
+        """Return how each of the instructions writes the *variable*; None if others may write it, too."""
+        target = variable.target or 0
+        found = {at: read_write(self._instructions[at].text, target) for at in begins}
+        writes = {at: one for at, one in found.items() if one is not None}
+        sizes = {one.size for one in writes.values()}
+        if len(writes) < len(begins) or len(sizes) != 1:
+            return None
+        size = sizes.pop()
+        for at, effect in self._effects.items():
+            if effect.is_call or at in begins:
+                continue
+            text = self._instructions[at].text
+            if effect.target is None:
+                write = read_write(text, target)
+                may_write = write is not None and write.size == size and names(gdb.find_pc_line(at), variable)
+            else:
+                may_write = effect.target < target + size and effect.target + width(text) > target
+            if may_write:
+                return None
+        return writes
+
+    def _follows_call(self, at: int, target: int) -> bool:
+        """Return whether a call was made since the variable at *target* was last read or written before *at*."""
+        seen, todo = set[int](), list(self._predecessors[at])
+        while todo:
+            before = todo.pop()
+            if before in seen or f"0x{target:x} <" in self._instructions[before].text:
+                continue
+            seen.add(before)
+            one = self._instructions[before]
+            if one.is_call and not _NEVER_RETURNS.search(one.text):
+                return True
+            todo += self._predecessors[before]
+        return False
+
+    def _symtabs(self) -> list[gdb.Symtab]:
+        """Return the source files of which this code has lines."""
+        places = {line.file: at for at in self._instructions if (line := self._line(at)) is not None}
+        return [symtab for at in places.values() if (symtab := gdb.find_pc_line(at).symtab) is not None]
 
     def _loops_itself(self, begins: AbstractSet[int]) -> bool:
         """Return whether the function's own code does its first effect several times: it calls itself by a jump."""
@@ -1168,39 +1246,6 @@ def landing_pads(address: int) -> frozenset[int]:
     return frozenset()
 
 
-def called_instead(name: FunctionName, places: Iterable[tuple[str, int]]) -> set[str]:
-    """Return functions that the source calls at *places* where the program calls that of this *name*.
-
-    Their own code is gone: the compiler has found it to be the same.
-    """
-    found = set[str]()
-    for file, number in set(places):
-        lines = _source(_symtab_of(file))
-        text = _COMMENT.sub("", next(iter(lines[number - 1 : number]), ""))
-        if not text or not name.parts[-1].isidentifier() or _mentions(re.escape(name.parts[-1]), text):
-            continue
-        for called in set(re.findall(r"(?<![\w.>:])([A-Za-z_]\w*)\s*\(", text)):
-            header = re.compile(
-                rf"^(?!\s*#)[\w\s*&]*\b{called}\s*\([^;]*$|^(?!\s*#)[\w\s*&]*\b{called}\s*\([^;]*\)\s*{{"
-            )
-            if any(map(header.match, lines)) and not _has_code(called):
-                found.add(called)
-    return found
-
-
-def _symtab_of(file: str) -> Optional[gdb.Symtab]:
-    with suppress(gdb.error):
-        return next((one.symtab for one in gdb.decode_line(f'"{file}":1')[1] or ()), None)
-    return None
-
-
-def _has_code(function: str) -> bool:
-    try:
-        return bool(gdb.decode_line(f"-function {function}")[1])
-    except gdb.error:
-        return False
-
-
 def functions_with(
     witness: Effect, is_wanted: Callable[[gdb.Block], bool], known: AbstractSet[BlockKey]
 ) -> Optional[dict[BlockKey, gdb.Block]]:
@@ -1248,113 +1293,10 @@ def _references(witness: Effect) -> Optional[list[int]]:
     return found
 
 
-def is_done_once(function: str, place: gdb.Symtab_and_line, effect: Effect) -> Optional[bool]:
-    """Return whether the source shows that each call of the *function* has the *effect* once, on the line of *place*.
-
-    It does not if there is a branch or a loop up to there, or if a variable is not counted up by one: the compiler
-    joins other writes. None: it is not known.
-    """
-    lines, last = _source(place.symtab), place.line
-    parts, target = split_function(function).parts, _target_name(effect)
-    if not lines or not parts or not target:
-        return None
-    name = re.escape(parts[-1])
-    header = re.compile(
-        rf"(?<![\w.>]){name}\s*\([^;{{]*{{" if name[-1].isalnum() else rf"{name}\s*\([^;{{]*{{"
-    )
-    for number in range(last, max(last - _LONGEST_HEADER, 0), -1):
-        found = header.search(_COMMENT.sub("", "\n".join(lines[number - 1 : last + _LONGEST_HEADER])))
-        if not found or found.start() > len(lines[number - 1]):
-            continue
-        body = _body_of("\n".join(_COMMENT.sub("", line) for line in lines[number - 1 :]), found.end())
-        first = number + found.string[: found.end()].count("\n")
-        done = [at for at, text in _mentions(target, body) if effect.is_call or _COUNTS_UP.match(text)]
-        here = [at for at in done if first + body[:at].count("\n") == last]
-        if effect.is_call or len(done) == 1:
-            here = done
-        return len(here) == 1 and not _BRANCHES.search(body[: here[0]])
-    return None
-
-
-def _body_of(text: str, start: int) -> str:
-    """Return the *text* from *start*, behind an opening brace, to the brace that closes it."""
-    depth = 1
-    for found in re.compile(r"[{}]").finditer(text, start):
-        depth += 1 if found[0] == "{" else -1
-        if not depth:
-            return text[start : found.start()]
-    return text[start:]
-
-
-def names(place: gdb.Symtab_and_line, effect: Effect, *, is_inlined: bool = False) -> bool:
-    """Return whether the source line of *place* names the target of the *effect*; True if there is no source.
-
-    In the code of an inlined function gdb may give a line of it that is in front.
-    """
-    lines = _source(place.symtab)
-    if not lines:
-        return bool(place.line)
-    text = (
-        "\n".join(lines[place.line - 1 : place.line + (_LONGEST_HEADER if is_inlined else 0)])
-        if place.line
-        else ""
-    )
-    return bool(_mentions(_target_name(effect), text))
-
-
-def _line_of(place: gdb.Symtab_and_line) -> str:
-    return _COMMENT.sub("", next(iter(_source(place.symtab)[max(place.line - 1, 0) : place.line]), ""))
-
-
-def _pattern(function: str) -> str:
-    """Return a pattern for the plain name of a *function*."""
-    return re.escape(split_function(function).parts[-1])
-
-
-def _target_name(effect: Effect) -> str:
-    """Return a pattern for the name of a called function or a variable; empty if it is unknown."""
-    symbol = symbol_at(effect.target, demangled=True) if effect.target is not None else ""
-    symbol, _, offset = symbol.partition("@")[0].partition(" + ")
-    if effect.is_call:
-        return re.escape(next(reversed(split_function(symbol).parts), "").partition(".")[0])
-    name = re.escape(symbol.rpartition("::")[2].partition(".")[0])
-    for one in (gdb.lookup_global_symbol(symbol), gdb.lookup_static_symbol(symbol)) if name else ():
-        kind = one.type.strip_typedefs() if one is not None and one.is_variable else None
-        if kind is not None and kind.code == gdb.TYPE_CODE_STRUCT:
-            fields = (
-                field for field in kind.fields() if getattr(field, "bitpos", -1) == 8 * int(offset or 0)
-            )
-            return next((rf"{name}\s*(?:\.|->)\s*{field.name}" for field in fields if field.name), name)
-    return name
-
-
 def _register(name: str) -> str:
     """Return the register of which *name* is a part: "ax" for "eax" and "rax"."""
     found = _REGISTER.match(name.lstrip("%"))
     return (found[1] or found[2]) if found else name
-
-
-def _mentions(pattern: str, text: str) -> list[tuple[int, str]]:
-    """Return where a name of this *pattern* stands in *text*, and what stands around each; none of an empty one."""
-    word = re.compile(rf"((?:\+\+\s*)?(?:\w+(?:\.|->|::))*(?<!\w){pattern}(?!\w))(?=([^;,]*))")
-    return [(found.start(), found[1] + found[2]) for found in word.finditer(text)] if pattern else []
-
-
-@functools.lru_cache(maxsize=64)
-def _lines_of(path: str, changed: float) -> list[str]:
-    source = Path(path)
-    return [] if source.stat().st_mtime > changed else source.read_text(errors="replace").splitlines()
-
-
-def _source(symtab: Optional[gdb.Symtab]) -> list[str]:
-    """Return the lines of a source file; none if it is not to be had, or newer than the program."""
-    try:
-        if symtab is None:
-            return []
-        program = symtab.objfile.filename
-        return _lines_of(symtab.fullname(), Path(program).stat().st_mtime)
-    except (OSError, ValueError):
-        return []
 
 
 def _read_memory(address: int, size: int) -> bytes:

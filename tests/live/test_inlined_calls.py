@@ -248,6 +248,30 @@ def test_no_call_that_the_compiler_has_joined_folded_or_computed_ahead_is_miscou
         )
 
 
+JOINED = ("mix", "hash", "gcd", "put", "get", "tock", "first")
+
+
+@pytest.mark.parametrize(
+    ("compiler", "level"), cover(BUILDS, lambda compiler, level: (compiler, level) in USUAL or level == LTO)
+)
+def test_calls_whose_counts_the_compiler_has_joined_are_all_counted_if_nothing_else_is_counted_with_them(
+    program: Program, scratch: Path, compiler: str, level: tuple[str, ...]
+) -> None:
+    points = "".join(f"  - {{at: {name}}}\n" for name in JOINED)
+    target = built(program, "inlined_joined", compiler, level)
+    target.touch()  # a source that is newer is not trusted
+    played = play(f"engine: faults\npoints:\n{points}", scratch, program=target)
+    own = {name: int(calls) for name, calls in re.findall(r"^(\w+) (\d+)$", played.out, re.M)}
+    hits = {name: point["hits"] for name, point in zip(JOINED, played.facts["points"])}
+    said = [one["message"] for one in played.facts["warnings"] if one["slug"] == "inlined-unclear"]
+    unclear = {name for name in JOINED if any(f"'{name}' is inlined at" in text for text in said)}
+    assert {name: hits[name] for name in JOINED if name not in unclear} == {
+        name: own[name] for name in JOINED if name not in unclear
+    }
+    assert not unclear & {"mix", "hash", "gcd"}
+    assert not any("folded" in text for text in said)
+
+
 CONDITIONS = {
     "work": "n % 3 == 0",
     "Pool::add": "size % 2 == 0 && this->name[0] == 'n'",
@@ -438,6 +462,7 @@ from gdbmem.debugger.snapshots.inlined_breakpoints import InlinedCalls
 class Listener:
     note = print
     wants_ends = True
+    may_join = False
 
 steps = 0
 def trace(frame, event, argument):

@@ -245,6 +245,11 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         """True if the action follows the end of each call."""
         return self._returns is not None
 
+    @property
+    def may_join(self) -> bool:
+        """True if a hit needs no variables of its call."""
+        return not self._condition
+
     def _deleted(self, point: gdb.Breakpoint) -> None:
         if point == self:
             gdb.events.breakpoint_deleted.disconnect(self._deleted)

@@ -13,6 +13,8 @@ import gdb
 
 from gdbmem.debugger import inlined_code
 from gdbmem.debugger.command import warn
+from gdbmem.debugger.counters import CounterWrite
+from gdbmem.debugger.function_source import Effect, called_instead
 from gdbmem.debugger.location import (
     BlockKey,
     block_key,
@@ -69,6 +71,10 @@ class Listener(Protocol):
     def wants_ends(self) -> bool:
         """True if the ends of calls matter."""
 
+    @property
+    def may_join(self) -> bool:
+        """True if several calls may be told of at one place."""
+
 
 class InlinedCalls:
     """Follows the inlined calls of the function that a location names, thread by thread."""
@@ -84,6 +90,8 @@ class InlinedCalls:
         self._points: list[OwnedBreakpoint] = []
         self._threads: dict[Thread, list[_Frame]] = {}
         self._covered: dict[int, bool] = {}
+        self._counting: set[Thread] = set()  # threads that count calls in a variable
+        self._noted: set[str] = set()
         if self._name is None:
             self._note_line()
         else:
@@ -191,7 +199,7 @@ class InlinedCalls:
     def _note_twins(self, places: Sequence[tuple[str, int]]) -> None:
         """Say that a call of another function counts, too: the compiler has folded both, and calls this one."""
         assert self._name is not None
-        others = inlined_code.called_instead(self._name, places)
+        others = called_instead(self._name, places)
         if others - self._others:
             self._others |= others
             named = ", ".join(sorted(others)[:_NAMED_LINES])
@@ -200,9 +208,7 @@ class InlinedCalls:
                 " either are counted; compile with -fno-ipa-icf"
             )
 
-    def _add(
-        self, block: gdb.Block, name: FunctionName, witness: Optional[inlined_code.Effect] = None
-    ) -> None:
+    def _add(self, block: gdb.Block, name: FunctionName, witness: Optional[Effect] = None) -> None:
         key = block_key(block)
         if key in self._codes or key in self._too_large:
             return
@@ -213,6 +219,7 @@ class InlinedCalls:
                 lambda inlined: is_named(name, str(inlined.function)),
                 "::".join(name.parts),
                 ends=self.listener.wants_ends,
+                joined=self.listener.may_join,
                 witness=witness,
             )
         except inlined_code.LargeFunctionError:
@@ -260,6 +267,7 @@ class InlinedCalls:
 
     def forget(self) -> None:
         """Forget the calls in progress, and watch for all that follow."""
+        self._counting.clear()
         self._threads.clear()
         self._enable(True)
 
@@ -290,6 +298,10 @@ class InlinedCalls:
 
     def passed(self, passage: inlined_code.Passage) -> bool:
         """Note that the selected thread is at *passage*; return whether to stop it."""
+        times = 1 if passage.counted is None else self._increase(passage.counted)
+        if times != 1:
+            one = passage._replace(counted=None)
+            return sum(self.passed(one) for _ in range(times)) > 0  # each of them
         frame = function_frame(gdb.newest_frame())
         pointer = int(frame.read_register("sp"))
         frames = self._threads.setdefault(gdb.selected_thread().ptid, [])
@@ -304,6 +316,29 @@ class InlinedCalls:
         if self.listener.is_spent and not self.under_way:
             self._enable(False)
         return stops
+
+    def _increase(self, counted: CounterWrite) -> int:
+        """Return how many calls the selected thread counts here."""
+        if is_step_postponed(self):
+            return 0
+        number = counted.increase(gdb.newest_frame())
+        if number > 1 and counted.follows_call:
+            self._note_once(
+                f"the compiler has joined calls of '{self._location}': several are hits where it counts them at once,"
+                " after what the first of them call; compile with -fno-inline to see each begin"
+            )
+        self._counting.add(gdb.selected_thread().ptid)
+        if len(self._counting) > 1:
+            self._note_once(
+                f"several threads count calls of '{self._location}' in a variable, by which they are counted here;"
+                " without a lock around it some may be missing"
+            )
+        return number
+
+    def _note_once(self, sentence: str) -> None:
+        if sentence not in self._noted:
+            self._noted.add(sentence)
+            self.listener.note(sentence)
 
     def _pass(self, here: _Frame, passage: inlined_code.Passage) -> bool:
         if passage.renames(tuple(call.key for call in here.calls)):
