@@ -4,6 +4,10 @@ A stale word that leads to a leaf of a std::map would otherwise hold the whole m
 links are recognised by structure: both blocks lead to each other. If the blocks of one offset share their targets, it
 is the pointer to a parent; if they form chains in both directions, it is a list, and the later of the two pointers
 leads back. A list through blocks of several sizes is a registry of objects that others hold: neither pointer counts.
+
+A block to which one other alone leads is a part of that one, as the memory of a vector is: an object and its parts may
+lead to another object, and that one's parts back. Where objects share the targets of such a pointer, it leads to a
+parent.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import import_numpy, joined
 from gdbmem.heap.words import Edges
 from gdbmem.model.heap_blocks import LARGEST_NODE
 
@@ -21,6 +25,10 @@ _MOST = 48  # classes, and sizes
 _NOT_MUTUAL = 255  # instead of a rank
 _NO_UNITS = (1 << 16) - 1  # of 16 bytes: blocks so large are no nodes
 _ROWS = 1 << 18  # blocks whose edges are looked at together
+_DOUBLINGS = 3  # of the way from a part up to its object
+_KINDS = 1 << 8  # sizes in units of 16 bytes; larger ones are one kind
+_FAR = 255  # the offset of words beyond that many
+_SPREADING = 0x9E3779B97F4A7C15
 _FEW = 16  # edges of which one is looked at make a search faster than to list the blocks of all
 
 TREE, LIST, REGISTRY = "tree", "list", "registry"
@@ -63,6 +71,7 @@ def classify(edges: Edges, sizes: Any) -> Classified:
                 kinds[TREE][edges.to[here][marked]] = True
     for pair in _pairs(mutual, parents):
         _chain(mutual, pair, back, kinds)
+    back[_to_parents_of_objects(edges, sizes)] = True
     is_node = sizes <= LARGEST_NODE
     kinds[TREE] &= is_node
     kinds[LIST] &= ~kinds[TREE] & is_node
@@ -214,3 +223,127 @@ def _ranks(edges: Edges, units: Any) -> Any:
     rank[frequent] = np.arange(1, len(frequent) + 1)
     rank[_NO_UNITS] = _NOT_MUTUAL
     return rank[units]
+
+
+# Pointers to parents from and to the parts of objects.
+
+
+class _Objects(NamedTuple):
+    """For each block the object that it is a part of, int32, and whether it is one itself: columns."""
+
+    of: Any
+    is_one: Any  # other edges between objects lead to these only
+
+    def ends(self, sources: Any, targets: Any) -> tuple[Any, Any]:
+        """Return which of the edges from *sources* to *targets* lead from one object to another, and from which."""
+        np = import_numpy()
+        some = np.flatnonzero(self.is_one.take(targets))
+        origin = self.of.take(sources[some])
+        keep = (origin != targets[some]) & self.is_one.take(origin)
+        return some[keep], origin[keep]
+
+
+def _to_parents_of_objects(edges: Edges, sizes: Any) -> Any:
+    """Return the positions of the edges that lead from an object, or a part of it, to the object's parent."""
+    np = import_numpy()
+    objects = _objects(edges, len(sizes))
+    from_parts = _from_parts(edges, objects)
+    none = np.zeros(0, np.int64)
+    if len(from_parts) < _LEAST:
+        return none
+    shift = np.uint64(64 - max(16, len(from_parts).bit_length() + 3))
+    table = np.zeros(
+        1 << 64 - int(shift), bool
+    )  # most pairs are not among them: that is seen in a small table
+    table[from_parts * np.uint64(_SPREADING) >> shift] = True
+    usual = np.zeros(2 * _KINDS * (_FAR + 1), np.int32)  # edges between objects, by what _kinds_of() returns
+    found, pairs, kinds = [none], [from_parts[:0]], [none]
+    for here, source, target in _sure(edges):
+        some, origin = objects.ends(source, target)
+        kind = _kinds_of(sizes[source[some]], edges.offsets[here][some], origin != source[some])
+        usual += np.bincount(kind, minlength=len(usual)).astype(np.int32)
+        back = _pairs_of(target[some], origin)
+        at = np.flatnonzero(table[back * np.uint64(_SPREADING) >> shift])
+        where = np.searchsorted(from_parts, back[at])
+        at = at[from_parts.take(where, mode="clip") == back[at]]
+        found.append(some[at] + here.start)
+        pairs.append(_pairs_of(origin[at], target[some[at]]))
+        kinds.append(kind[at])
+    return joined(found)[_lead_to_parents(joined(pairs), joined(kinds), usual)]
+
+
+def _kinds_of(sizes: Any, offsets: Any, of_part: Any) -> Any:
+    """Return for edges one number of their block's size, their offset in it, and whether it is part of an object."""
+    np = import_numpy()
+    units = np.minimum(sizes >> 4, _KINDS - 1).astype(np.int64)
+    return (units * (_FAR + 1) + offsets) * 2 + of_part
+
+
+def _lead_to_parents(pairs: Any, kinds: Any, usual: Any) -> Any:
+    """Return which edges lead to parents, by their *pairs* of objects, which lead to each other, and their kinds.
+
+    Those of a kind do if most edges of that kind (*usual*) lead back so, and a fifth share their targets. If both
+    directions are of one kind, as the first child in a vector may be, more lead to the parent.
+    """
+    np = import_numpy()
+    names, which, number = np.unique(kinds, return_inverse=True, return_counts=True)
+    origins, targets = pairs >> np.uint64(32), pairs & np.uint64(0xFFFFFFFF)
+    ends, of_end, leads = np.unique(
+        which.astype(np.uint64) << np.uint64(32) | targets, return_inverse=True, return_counts=True
+    )
+    shared = number - np.bincount((ends >> np.uint64(32)).astype(np.int64), minlength=len(names))
+    is_one = (number >= _LEAST) & (2 * number >= usual[names]) & (5 * shared >= number)
+    is_one &= (names // 2 % (_FAR + 1) < _FAR) & (names // 2 // (_FAR + 1) < _KINDS - 1)
+    result = is_one[which]
+    some = np.flatnonzero(result)
+    back = _pairs_of(targets[some], origins[some])
+    both = some[np.isin(back, pairs[some])]  # of any of these kinds
+    at = np.searchsorted(ends, which[both].astype(np.uint64) << np.uint64(32) | origins[both])
+    is_known = ends.take(at, mode="clip") == (which[both].astype(np.uint64) << np.uint64(32) | origins[both])
+    result[both] = leads[of_end[both]] > np.where(is_known, leads.take(at, mode="clip"), 0)
+    return result
+
+
+def _sure(edges: Edges) -> Iterator[tuple[slice, Any, Any]]:
+    """Yield some edges after others, their sources and targets; a weak one leads from a block to itself."""
+    np = import_numpy()
+    for blocks, here in _pieces(edges):
+        source = _sources(edges, blocks, np.ones(here.stop - here.start, bool))
+        yield here, source, np.where(edges.weak[here], source, edges.to[here])
+
+
+def _objects(edges: Edges, count: int) -> _Objects:
+    """Return the objects: blocks that are not part of another one."""
+    np = import_numpy()
+    own = np.arange(count, dtype=np.int32)
+    holder, several = own.copy(), np.zeros(count, bool)
+    for _, source, target in _sure(edges):
+        before = holder.take(target)
+        several[target[(before != target) & (before != source) & (source != target)]] = True
+        is_edge = source != target
+        holder[target[is_edge]] = source[is_edge]
+        several[target[is_edge & (holder.take(target) != source)]] = True
+    holder[several] = own[several]
+    is_one = holder == own
+    for _ in range(_DOUBLINGS):
+        holder = holder[holder]
+    return _Objects(holder, is_one)
+
+
+def _from_parts(edges: Edges, objects: _Objects) -> Any:
+    """Return the pairs of objects (uint64, sorted) of which a part of the first leads to the second."""
+    np = import_numpy()
+    pairs = [np.zeros(0, np.uint64)]
+    for _, source, target in _sure(edges):
+        some, origin = objects.ends(source, target)
+        is_part = origin != source[some]
+        pairs.append(_pairs_of(origin[is_part], target[some][is_part]))
+    return np.unique(joined(pairs))
+
+
+def _pairs_of(first: Any, second: Any) -> Any:
+    np = import_numpy()
+    pairs = first.astype(np.uint64)
+    pairs <<= np.uint64(32)
+    pairs |= second.astype(np.uint64)
+    return pairs

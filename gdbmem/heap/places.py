@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 from gdbmem.arrays import import_numpy
 from gdbmem.heap.blocks import Blocks
 from gdbmem.heap.graph import Place
-from gdbmem.heap.words import Edges, Words, find_single_words, find_words, no_vectors
+from gdbmem.heap.words import Edges, Words, find_single_words, find_words, no_parts
 from gdbmem.linux.elf.objects import Image, ObjectSymbols, ThreadLocalSymbols, program_headers
 from gdbmem.linux.memory.maps import Ranges, mapping_at
 from gdbmem.model.heap_graph import DATA, MEMORY, STACK, THREAD_LOCAL
@@ -60,12 +60,12 @@ def find_places(
 ) -> Outside:
     """Return what leads to *blocks* from outside; *data* is the memory of the variables of programs and libraries.
 
-    *edges* are those between the blocks; what is behind the ends of vectors outside becomes weak. The words of
+    *edges* are those between the blocks; what containers outside don't use of their memory becomes weak. The words of
     *mallocs*, the memory of the blocks and the allocator's own, hold nothing, but for blocks of one word at *small*.
     """
     taken = list(mallocs)
     found: list[tuple[_Area, Words]] = []
-    vectors = [no_vectors()]
+    parts = [no_parts()]
     unread_bytes = memory_bytes = 0
     variables = Ranges(data)
     for areas in (_thread_local(reading), _stacks(reading), _data(reading), _memory(reading)):
@@ -78,7 +78,7 @@ def find_places(
                 pieces = list(inside.overlaps(area.start, area.end))
             free = [gap for start, end in pieces for gap in known.gaps(start, end)]
             memory_bytes += sum(end - start for start, end in free) if area.kind == MEMORY else 0
-            words, unread = find_words(memory, blocks, free, vectors)
+            words, unread = find_words(memory, blocks, free, parts)
             found.append((area, words))
             # A page that isn't resident and can't be read is a guard: glibc 2.42's are in the mapping of the stacks.
             unread_bytes += sum(
@@ -93,7 +93,8 @@ def find_places(
     found += _in_registers(reading.threads, blocks)
     if len(small):
         found.append((_Area(MEMORY, 0, 0), find_single_words(memory, blocks, small)))
-    edges.weaken_behind(vectors)
+    edges.weaken_unused(parts)
+    edges.far = None  # it is no longer needed
     outside = _named(found, _Namers(reading, memory, blocks.sizes(), edges))
     return outside._replace(unread_bytes=unread_bytes, memory_bytes=memory_bytes)
 

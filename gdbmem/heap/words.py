@@ -5,7 +5,7 @@ apart: a word behind a text that may be the text's end written over an older poi
 which are known by the length and the capacity that follow the pointer to them. Words that a program seldom writes are
 weak: the last ones of a block, if few blocks of that size have a pointer there (malloc gives 8 bytes more than it is
 asked for, or 24 where the rest is too small for a chunk), the part of a std::string that only short ones use, and
-what is behind the end of a std::vector.
+what lies outside of the part that a std::vector or a std::deque uses.
 
 Where the heap lies below 4 GiB, as in programs that are linked for fixed addresses, integers of 32 bits look like
 pointers: those that don't lead to the beginning of a block are kept apart, too, but where pointers are usual.
@@ -44,16 +44,18 @@ class Words(NamedTuple):
     addresses: Any  # where it stands, int64
 
 
-class Vectors(NamedTuple):
-    """Blocks that are the memory of vectors, with a value for each vector that has one."""
+class UsedParts(NamedTuple):
+    """The parts of blocks that containers use: columns of a value for each container that has one."""
 
     blocks: Any  # int32
-    used: Any  # words up to the vector's end, int64
+    begins: Any  # number of the first word, int64
+    ends: Any
 
 
-def no_vectors() -> Vectors:
+def no_parts() -> UsedParts:
     np = import_numpy()
-    return Vectors(np.zeros(0, np.int32), np.zeros(0, np.int64))
+    none = np.zeros(0, np.int64)
+    return UsedParts(none.astype(np.int32), none, none)
 
 
 @dataclass
@@ -67,17 +69,24 @@ class Edges:
     text_ends: tuple[Any, Any]  # holders and blocks of edges that are in texts, or may be their ends, int32
     objects: tuple[Any, Any]  # blocks (int32) that begin with an address in a file, and that address (uint64)
     unread_bytes: int = 0
+    far: Any = None  # uint32: of each edge whose offset is FAR the number of its word
 
-    def weaken_behind(self, found: Sequence[Vectors]) -> None:
-        """Make the words weak that are behind the ends of all vectors in their block."""
+    def weaken_unused(self, found: Sequence[UsedParts]) -> None:
+        """Make the words of blocks weak that are before and behind all parts that containers use."""
         np = import_numpy()
         blocks, which = np.unique(joined([one.blocks for one in found]), return_inverse=True)
-        used = np.zeros(len(blocks), np.int64)
-        np.maximum.at(used, which, joined([one.used for one in found]))
-        begin = self.first[blocks]
-        count = self.first[blocks + 1] - begin
-        edges = runs_of(begin, count)
-        self.weak[edges] |= self.offsets[edges] >= np.repeat(used, count)
+        begins, ends = np.full(len(blocks), _LONGEST, np.int64), np.zeros(len(blocks), np.int64)
+        np.minimum.at(begins, which, joined([one.begins for one in found]))
+        np.maximum.at(ends, which, joined([one.ends for one in found]))
+        first = self.first[blocks]
+        count = self.first[blocks + 1] - first
+        edges = runs_of(first, count)
+        offsets = self.offsets[edges].astype(np.int64)
+        is_far = np.flatnonzero(offsets == FAR)
+        if len(is_far):
+            rank = np.searchsorted(np.flatnonzero(self.offsets == FAR), edges[is_far])
+            offsets[is_far] = self.far[rank]
+        self.weak[edges] |= (offsets < np.repeat(begins, count)) | (offsets >= np.repeat(ends, count))
 
 
 @dataclass
@@ -121,19 +130,21 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges) -> Edges:
     reader = Reader(memory)
     objects = _Objects(blocks, files)
     strings = _Strings(blocks)
-    vectors = [no_vectors()]
+    parts = [no_parts()]
     count = np.zeros(blocks.count, np.int32)
-    columns: list[list[Any]] = [[np.zeros(0, kind)] for kind in (np.int32, np.uint8, bool, np.uint8)]
+    columns: list[list[Any]] = [
+        [np.zeros(0, kind)] for kind in (np.int32, np.uint8, bool, np.uint8, np.uint32)
+    ]
     for at_word, words in _words_of(blocks, reader):
         objects.look(words, at_word)
-        found = _edges_in(words, blocks, at_word, strings, vectors)
+        found = _edges_in(words, blocks, at_word, strings, parts)
         if found is not None:
             first = int(found[0][0])
             counts = np.bincount(found[0] - first)
             count[first : first + len(counts)] += counts.astype(np.int32)
             for column, values in zip(columns, found[1:]):
                 column.append(values)
-    to, offsets, doubtful, weak = (joined(column) for column in columns)
+    to, offsets, doubtful, weak, far = (joined(column) for column in columns)
     release_freed_memory()
     _settle_doubts(blocks, (count, offsets), doubtful, weak, strings.unused)
     weak = np.minimum(weak, 1, out=weak).view(bool)
@@ -149,9 +160,11 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges) -> Edges:
         np.subtract.at(count, holders, 1)
         np.cumsum(count, out=first_edges[1:])
         sure = np.logical_not(doubtful, out=doubtful)
+        far = far[sure[offsets == FAR]]
         to, offsets, weak = to[sure], offsets[sure], weak[sure]
-    edges = Edges(first_edges, to, offsets, weak, (holders, text_ends), objects.found(), reader.unread_bytes)
-    edges.weaken_behind(vectors)
+    ends = holders, text_ends
+    edges = Edges(first_edges, to, offsets, weak, ends, objects.found(), reader.unread_bytes, far)
+    edges.weaken_unused(parts)
     return edges
 
 
@@ -188,33 +201,42 @@ def _settle_doubts(blocks: Blocks, edges: tuple[Any, Any], doubtful: Any, weak: 
     """Clear *doubtful* and *weak* of edges (number of each block, offsets) in places where a pointer is usual.
 
     If most blocks of a size have one, it is no remainder of a text, and if a fifth have one, no integer; if a fifth
-    have one in the last word, or a fiftieth in one before it, the word is in use. So it is if most of what looks like a
-    string there has one in the part that strings don't use: *of_strings* are all these.
+    have one in the last word, or a fiftieth in one before it, the word is in use; blocks of that size without other
+    pointers may be left out. So it is if most of what looks like a string there has one in the part that strings don't
+    use: *of_strings* are all these.
     """
     np = import_numpy()
     count, offsets = edges
     places = np.zeros(_KINDS * (FAR + 1), np.int64)  # such edges, by the size of their block and their offset
     in_strings = np.zeros(len(places), np.int64)
-    of_size = np.zeros(_KINDS, np.int64)  # live blocks
-    for units, some, place in _in_doubt(blocks, count, offsets, doubtful | (weak > 0)):
+    of_nodes = np.zeros(len(places), np.int64)  # those of blocks with other edges
+    of_size, nodes = np.zeros(_KINDS, np.int64), np.zeros(_KINDS, np.int64)  # live blocks
+    for units, is_node, some, place, in_node in _in_doubt(blocks, count, offsets, doubtful | (weak > 0)):
         is_of_string = weak[some] == _STRING_WORD
-        places += np.bincount(place[doubtful[some] | ~is_of_string], minlength=len(places))
+        is_other = doubtful[some] | ~is_of_string
+        places += np.bincount(place[is_other], minlength=len(places))
+        of_nodes += np.bincount(place[is_other & in_node], minlength=len(places))
         in_strings += np.bincount(place[is_of_string], minlength=len(places))
         of_size += np.bincount(units, minlength=_KINDS)
+        nodes += np.bincount(units[is_node], minlength=_KINDS)
     unit, offset = np.divmod(np.arange(len(places)), FAR + 1)
     usual = of_size[unit]
     is_pointer = ((5 if blocks.low < _LOW else 2) * places > usual) & (places >= _LEAST)
-    is_used = np.where(offset == 2 * unit - 2, 5 if blocks.header_bytes else 50, 50) * places > usual
+    often = np.where(offset == 2 * unit - 2, 5 if blocks.header_bytes else 50, 50)
+    is_used = (often * places > usual) | ((often * of_nodes > nodes[unit]) & (of_nodes >= _LEAST))
     is_field = 2 * in_strings > of_strings
-    for _, some, place in _in_doubt(blocks, count, offsets, doubtful | (weak > 0)):
+    for _, _, some, place, _ in _in_doubt(blocks, count, offsets, doubtful | (weak > 0)):
         doubtful[some[is_pointer[place]]] = False
         weak[some[np.where(weak[some] == _STRING_WORD, is_field[place], is_used[place])]] = 0
 
 
-def _in_doubt(blocks: Blocks, count: Any, offsets: Any, doubted: Any) -> Iterator[tuple[Any, Any, Any]]:
-    """Yield the sizes of some live blocks in units, and those of their *doubted* edges that are near the beginning.
+def _in_doubt(
+    blocks: Blocks, count: Any, offsets: Any, doubted: Any
+) -> Iterator[tuple[Any, Any, Any, Any, Any]]:
+    """Yield the sizes of some live blocks in units, and which have edges that are not *doubted*.
 
-    Behind each such edge is the size of its block with its offset, as one number.
+    Behind them are those of their doubted edges that are near the beginning, the size of each one's block with its
+    offset as one number, and whether its block has others.
     """
     np = import_numpy()
     begin_edge = 0
@@ -223,9 +245,13 @@ def _in_doubt(blocks: Blocks, count: Any, offsets: Any, doubted: Any) -> Iterato
         units = np.minimum(np.diff(blocks.unit[begin : begin + _ROWS + 1]), _KINDS - 1).astype(np.int32)
         end_edge = begin_edge + int(edges_of.sum(dtype=np.int64))
         here = slice(begin_edge, end_edge)
+        own = np.repeat(np.arange(len(edges_of), dtype=np.int32), edges_of)
+        is_node = np.zeros(len(edges_of), bool)
+        is_node[own[~doubted[here]]] = True
         some = np.flatnonzero(doubted[here] & (offsets[here] < FAR))
-        unit = np.repeat(units, edges_of)[some]
-        yield units[live], some + begin_edge, unit * (FAR + 1) + offsets[here][some]
+        own = own[some]
+        place = units[own] * (FAR + 1) + offsets[here][some]
+        yield units[live], is_node[live], some + begin_edge, place, is_node[own]
         begin_edge = end_edge
 
 
@@ -280,11 +306,11 @@ class _Objects:
         return np.concatenate(self._numbers), np.concatenate(self._words)
 
 
-def _edges_in(words: Any, blocks: Blocks, at_word: int, strings: _Strings, vectors: list[Vectors]) -> Any:
-    """Return holders, blocks, offsets, whether they are doubtful, and weak, of the edges among *words*; None if none.
+def _edges_in(words: Any, blocks: Blocks, at_word: int, strings: _Strings, parts: list[UsedParts]) -> Any:
+    """Return holders, blocks, offsets, doubt, weakness, and offsets that are FAR, of edges in *words*; None: no edges.
 
-    *at_word* is the number of the first one, counted from the beginning of all units. *strings* and *vectors* get those
-    that are there.
+    *at_word* is the number of the first one, counted from the beginning of all units. *strings* and *parts* get what is
+    there.
     """
     np = import_numpy()
     low, size = blocks.span
@@ -301,7 +327,7 @@ def _edges_in(words: Any, blocks: Blocks, at_word: int, strings: _Strings, vecto
     own, to, at, place = own[keep], to[keep], at[keep], place[keep]
     if not len(own):
         return None
-    vectors.append(_vectors_at(words, at, to, blocks))
+    parts += (_of_vectors(words, at, to, blocks), _of_deques(words, at, to, blocks))
     new = np.empty(len(own), bool)
     new[0] = True
     np.not_equal(own[1:], own[:-1], out=new[1:])
@@ -319,7 +345,8 @@ def _edges_in(words: Any, blocks: Blocks, at_word: int, strings: _Strings, vecto
     unused = np.searchsorted(at, at[some] + _UNUSED)
     unused = unused[unused < len(at)]
     weak[unused[at[unused] - _UNUSED == at[some][: len(unused)]]] = _STRING_WORD
-    return own, to, np.minimum(offset, FAR).astype(np.uint8), doubtful, weak
+    far = offset[offset >= FAR].astype(np.uint32)
+    return own, to, np.minimum(offset, FAR).astype(np.uint8), doubtful, weak, far
 
 
 def _lead_to_strings(words: Any, at: Any, to: Any, blocks: Blocks) -> Any:
@@ -335,8 +362,7 @@ def _lead_to_strings(words: Any, at: Any, to: Any, blocks: Blocks) -> Any:
         (length <= capacity) & (capacity < np.uint64(_LONGEST)) & (capacity >= np.uint64(16))
     )
     block = to[some]
-    size = (blocks.unit[block + 1].astype(np.int64) - blocks.unit[block]) << 4
-    fits = _fits(size, capacity[some].astype(np.int64) + 1, blocks)
+    fits = _fits(_sizes(blocks, block), capacity[some].astype(np.int64) + 1, blocks)
     some, block = some[fits], block[fits]
     result = np.zeros(len(at), bool)
     if len(some):
@@ -352,8 +378,8 @@ def _fits(sizes: Any, asked: Any, blocks: Blocks) -> Any:
     return (sizes >= least) & (sizes <= least + (16 if blocks.header_bytes else least // 4 + 16))
 
 
-def _vectors_at(words: Any, at: Any, to: Any, blocks: Blocks) -> Vectors:
-    """Return the vectors among the words *at* these places, which lead to the blocks *to*.
+def _of_vectors(words: Any, at: Any, to: Any, blocks: Blocks) -> UsedParts:
+    """Return the parts that vectors use, whose words are *at* these places and lead to the blocks *to*.
 
     The first of three pointers leads to the block's beginning, the second to the end of what is used, and the third to
     that of what was asked for. Source: std::vector of libstdc++ and libc++.
@@ -361,11 +387,35 @@ def _vectors_at(words: Any, at: Any, to: Any, blocks: Blocks) -> Vectors:
     np = import_numpy()
     some = np.flatnonzero((to[2:] == to[:-2]) & (at[2:] - at[:-2] == 2))
     begin, end, limit = (words[at[some + n]].view(np.int64) for n in range(3))
-    size = (blocks.unit[to[some] + 1].astype(np.int64) - blocks.unit[to[some]]) << 4
-    is_vector = (begin <= end) & (end <= limit) & _fits(size, limit - begin, blocks)
+    is_vector = (begin <= end) & (end <= limit) & _fits(_sizes(blocks, to[some]), limit - begin, blocks)
     some, used = some[is_vector], (end - begin)[is_vector]
     is_vector = blocks.addresses(to[some]) == words[at[some]].view(np.int64)
-    return Vectors(to[some[is_vector]], (used[is_vector] + 7) >> 3)
+    used = (used[is_vector] + 7) >> 3
+    return UsedParts(to[some[is_vector]], np.zeros_like(used), used)
+
+
+def _of_deques(words: Any, at: Any, to: Any, blocks: Blocks) -> UsedParts:
+    """Return the parts of their maps that deques use; arguments as for _of_vectors().
+
+    A pointer to the block's beginning and how many pointers it has are followed by two iterators, the last word of each
+    of which leads to one of these. Source: std::deque of libstdc++.
+    """
+    np = import_numpy()
+    some = np.flatnonzero(at < len(words) - 9)
+    some = some[words[at[some] + 1] - np.uint64(8) < np.uint64(_LONGEST)]
+    slots = words[at[some] + 1].view(np.int64)
+    some = some[_fits(_sizes(blocks, to[some]), 8 * slots, blocks)]
+    begin, low, high = (words[at[some] + n].view(np.int64) for n in (0, 5, 9))
+    end = begin + 8 * words[at[some] + 1].view(np.int64)
+    is_deque = (begin <= low) & (low <= high) & (high < end) & (blocks.addresses(to[some]) == begin)
+    low, high = ((edge - begin)[is_deque] >> 3 for edge in (low, high))
+    return UsedParts(to[some[is_deque]], low, high + 1)
+
+
+def _sizes(blocks: Blocks, numbers: Any) -> Any:
+    """Return the sizes of the blocks *numbers*, int64."""
+    np = import_numpy()
+    return (blocks.unit[numbers + 1].astype(np.int64) - blocks.unit[numbers]) << 4
 
 
 def _may_be_integers(words: Any, to: Any, blocks: Blocks) -> Any:
@@ -414,11 +464,11 @@ def _ends_text(words: Any, most: int) -> Any:
 
 
 def find_words(
-    memory: Memory, blocks: Blocks, areas: Iterable[tuple[int, int]], vectors: list[Vectors]
+    memory: Memory, blocks: Blocks, areas: Iterable[tuple[int, int]], parts: list[UsedParts]
 ) -> tuple[Words, Sequence[tuple[int, int]]]:
     """Return the words in *areas* that lead to live blocks, and the pieces of pages that could not be read.
 
-    *vectors* gets those that are there.
+    *parts* gets those of containers that are there.
     """
     np = import_numpy()
     reader = Reader(memory)
@@ -430,9 +480,10 @@ def find_words(
             if len(at):
                 to = blocks.find(words[at])
                 live = blocks.live.take(to, mode="clip") & (to >= 0)
-                vectors.append(_vectors_at(words, at[live], to[live], blocks))
-                found.append(to[live])
-                places.append(base + 8 * at[live])
+                at, to = at[live], to[live]
+                parts += (_of_vectors(words, at, to, blocks), _of_deques(words, at, to, blocks))
+                found.append(to)
+                places.append(base + 8 * at)
     return Words(np.concatenate(found), np.concatenate(places)), reader.unread
 
 

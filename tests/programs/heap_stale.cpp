@@ -1,14 +1,16 @@
-// Owners into which words lead that the program no longer uses: in long strings, behind the ends of vectors, and, from
-// there, by the pointers to parents of objects whose children are in vectors. What malloc gets back is printed as by
-// heap_owners.
+// Owners into which words lead that the program no longer uses: in long strings, behind the ends of vectors; and an owner
+// of objects that lead to their parents, and to their children by vectors, with an observer of some. What malloc gets
+// back is printed as by heap_owners.
 //
 // usage: heap_stale [COUNT]
 #include <cstdio>
 #include <cstdlib>
+#include <deque>
 #include <malloc.h>
 #include <map>
 #include <memory>
 #include <string>
+#include <unistd.h>
 #include <vector>
 
 struct Element;
@@ -58,6 +60,9 @@ static Buffer *buffers;
 static std::map<std::string, std::string> entries;
 static std::vector<std::unique_ptr<Rows>> rows;
 static std::vector<Node *> spare;
+static std::vector<char *> texts;  // larger than what is counted in a byte
+static std::deque<std::string> lines;
+static Element *focus[2];  // an observer
 
 static size_t in_use() {
     struct mallinfo2 m = mallinfo2();
@@ -120,7 +125,18 @@ __attribute__((noinline)) static void fill(int count) {
     spare.reserve(200);
     for (int n = 0; n < 200; n++)
         spare.data()[n] = nodes[n % nodes.size()];
+    texts.reserve(2000);
+    for (int n = 0; n < 2000; n++)
+        n < 1000 ? texts.push_back(nullptr) : (void)(texts.data()[n] = (char *)nodes[n % nodes.size()]);
+    for (int n = 0; n < 10 * count; n++)
+        lines.push_back(std::string(40, 'l'));
+    while (lines.size() > 2 * (size_t)count) {
+        lines.pop_front();
+        (*(Node ***)&lines)[lines.size() % 300] = nodes[lines.size() % nodes.size()];
+    }
     std::vector<Node *>().swap(nodes);
+    for (int n = 0; n < 2; n++)
+        focus[n] = window->own->children[n]->own->children[3]->own->children[n]->own->children[0].get();
 }
 
 __attribute__((noinline)) static void scrub() {
@@ -159,7 +175,11 @@ int main(int argc, char **argv) {
         });
         freed("entries", [] { entries.clear(); });
         freed("rows", [] { std::vector<std::unique_ptr<Rows>>().swap(rows); });
+        freed("texts", [] { std::vector<char *>().swap(texts); });
+        freed("lines", [] { lines.~deque(); });
         freed("spare", [] { std::vector<Node *>().swap(spare); });
         printf("done\n");
+        fflush(stdout);
+        _exit(0);
     }
 }

@@ -261,3 +261,20 @@ def test_edges_beyond_what_31_bits_count_give_the_same_answer(monkeypatch: pytes
     for module in (graph_module, holders, words_module):
         monkeypatch.setattr(module, "index_type", lambda _: np.int64)
     assert retained(graph_of(rows, words)) == narrow
+
+
+def test_an_observer_takes_only_what_it_leads_to_from_the_owner_of_objects_whose_children_are_in_vectors() -> (
+    None
+):
+    count, children = 121, 3
+    rows: list[list[tuple[int, int]]] = []  # object, its own part, and the vector of its children
+    for number in range(count):
+        own, vector = 3 * number + 1, 3 * number + 2
+        below = [3 * child for child in range(children * number + 1, children * number + children + 1)]
+        to_parent = [(1, 3 * ((number - 1) // children))] if number else []
+        rows += [[(0, own)], [(0, 3 * number), *to_parent, (2, vector)]]
+        rows.append([(n, child) for n, child in enumerate(below) if child < 3 * count])
+    leaf = 3 * (count - 1)
+    assert retained(graph_of(rows, [(0, 0), (1, leaf)])) == {
+        "variable": 3 * count - 3, "other": 0, "stack of thread 1": 0,
+    }  # fmt: skip
