@@ -187,48 +187,74 @@ def _least_above(t: Any, sources: Any, targets: Any) -> Any:
 def _insert(t: Any, sources: Any, targets: Any, known: int) -> bool:
     """Make *t*, which agrees with the first *known* edges, agree with the others; False if that takes too many steps.
 
-    Before and after each, t of an edge's target dominates its source. Blocks move below the nearest common dominator
-    of the new edge's ends: its target, then each block with an edge from below what has moved that was dominated from
-    between. All dominators of a block have smaller numbers, so that comparing numbers is enough. What leads to nothing
-    that is dominated from above what has moved is not looked at.
+    Before and after each, t of an edge's target dominates its source.
     Source: Georgiadis, Italiano, Laura, Santaroni, An Experimental Study of Dynamic Dominators (DBS).
     """
-    np = import_numpy()
-    first, to = (memoryview(column) for column in _by_source(sources[:known], targets[:known], len(t)))
-    is_less = _least_above(t, sources[:known], targets[:known]) < np.arange(len(t))
-    up, leads_up = memoryview(t), memoryview(is_less.view(np.uint8))
-    # The number of the insertion that a block has last been seen in.
-    seen = memoryview(np.zeros(len(t), np.int32))
-    new: dict[int, list[int]] = {}
-    left = _LOOKS_PER_EDGE * (len(to) + 1000)
+    inserting = _Insertion(t, sources[:known], targets[:known])
     late = zip(sources[known:].tolist(), targets[known:].tolist())
-    for number, (source, target) in enumerate(late, 1):
-        if left <= 0:
-            return False
-        old = a = up[target]
-        b = source
+    return all(inserting.add(source, target) for source, target in late)
+
+
+class _Insertion:
+    """Dominators that agree with some edges, to which others are added one at a time."""
+
+    def __init__(self, t: Any, sources: Any, targets: Any) -> None:
+        np = import_numpy()
+        first, to = _by_source(sources, targets, len(t))
+        leads_up = _least_above(t, sources, targets) < np.arange(len(t))
+        self._up, self._first, self._to = memoryview(t), memoryview(first), memoryview(to)
+        self._new: dict[int, list[int]] = {}  # edges that have been added, by their source
+        # What leads to nothing that is dominated from above it, itself or by what it dominates, is passed over.
+        self._leads_up = memoryview(leads_up.view(np.uint8))
+        self._seen = memoryview(
+            np.zeros(len(t), np.int32)
+        )  # number of the addition that has last seen a block
+        self._number = 0
+        self._left = _LOOKS_PER_EDGE * (len(to) + 1000)  # steps
+
+    def add(self, source: int, target: int) -> bool:
+        """Add an edge; return whether steps are left for others."""
+        up, old = self._up, self._up[target]
+        common = self._common(old, source)
+        for below in (old, source):
+            while below > common:
+                self._left -= 1
+                self._leads_up[below] = 1
+                below = up[below]
+        self._new.setdefault(source, []).append(target)
+        if old != common:
+            self._number += 1
+            up[target] = common
+            self._raise_behind(target, old, common)
+        return self._left > 0
+
+    def _common(self, a: int, b: int) -> int:
+        """Return the nearest common dominator."""
+        up, left = self._up, self._left
         while a != b:
             left -= 1
             if a > b:
                 a = up[a]
             else:
                 b = up[b]
-        for b in (old, source):
-            while b > a:
-                left -= 1
-                leads_up[b] = 1
-                b = up[b]
-        new.setdefault(source, []).append(target)
-        if old == a:
-            continue
-        up[target] = a
-        moved, levels = {old: [target]}, [-old]  # by what dominated them, the deepest first
+        self._left = left
+        return a
+
+    def _raise_behind(self, target: int, old: int, common: int) -> None:
+        """Put below *common* what *target*, which was below *old*, brings with it.
+
+        That is each block with an edge from below what has moved that was dominated from between. All dominators of a
+        block have smaller numbers, so that comparing numbers is enough; the deepest are looked at first.
+        """
+        up, first, to, new = self._up, self._first, self._to, self._new
+        seen, leads_up, number, left = self._seen, self._leads_up, self._number, self._left
+        moved, levels = {old: [target]}, [-old]  # by what dominated them
         while levels and left > 0:
             same = moved[-levels[0]]
-            u = same.pop()
+            block = same.pop()
             if not same:
                 del moved[-heappop(levels)]
-            todo = [u]
+            todo = [block]
             while todo:
                 v = todo.pop()
                 found: Sequence[int] = to[first[v] : first[v + 1]]
@@ -237,19 +263,20 @@ def _insert(t: Any, sources: Any, targets: Any, known: int) -> bool:
                 left -= len(found) + 1
                 for w in found:
                     above = up[w]
-                    if above <= a:
+                    if above <= common:
                         continue
-                    if above < u:
-                        up[w] = a
-                        if above in moved:
-                            moved[above].append(w)
-                        else:
-                            moved[above] = [w]
-                            heappush(levels, -above)
-                    elif leads_up[w] and seen[w] != number:
-                        seen[w] = number
-                        todo.append(w)
-    return left > 0
+                    if above >= block:
+                        if leads_up[w] and seen[w] != number:
+                            seen[w] = number
+                            todo.append(w)
+                        continue
+                    up[w] = common
+                    if above in moved:
+                        moved[above].append(w)
+                    else:
+                        moved[above] = [w]
+                        heappush(levels, -above)
+        self._left = left
 
 
 def semi_nca(first: Any, to: Any) -> Any:

@@ -207,19 +207,19 @@ def _settle_doubts(blocks: Blocks, edges: tuple[Any, Any], doubtful: Any, weak: 
     """
     np = import_numpy()
     count, offsets = edges
-    places = np.zeros(_KINDS * (FAR + 1), np.int64)  # such edges, by the size of their block and their offset
-    in_strings = np.zeros(len(places), np.int64)
-    of_nodes = np.zeros(len(places), np.int64)  # those of blocks with other edges
+    places = np.zeros(_KINDS * (FAR + 1), np.int32)  # such edges, by the size of their block and their offset
+    in_strings = np.zeros(len(places), np.int32)
+    of_nodes = np.zeros(len(places), np.int32)  # those of blocks with other edges
     of_size, nodes = np.zeros(_KINDS, np.int64), np.zeros(_KINDS, np.int64)  # live blocks
     for units, is_node, some, place, in_node in _in_doubt(blocks, count, offsets, doubtful | (weak > 0)):
         is_of_string = weak[some] == _STRING_WORD
         is_other = doubtful[some] | ~is_of_string
-        places += np.bincount(place[is_other], minlength=len(places))
-        of_nodes += np.bincount(place[is_other & in_node], minlength=len(places))
-        in_strings += np.bincount(place[is_of_string], minlength=len(places))
+        places += np.bincount(place[is_other], minlength=len(places)).astype(np.int32)
+        of_nodes += np.bincount(place[is_other & in_node], minlength=len(places)).astype(np.int32)
+        in_strings += np.bincount(place[is_of_string], minlength=len(places)).astype(np.int32)
         of_size += np.bincount(units, minlength=_KINDS)
         nodes += np.bincount(units[is_node], minlength=_KINDS)
-    unit, offset = np.divmod(np.arange(len(places)), FAR + 1)
+    unit, offset = np.divmod(np.arange(len(places), dtype=np.int32), FAR + 1)
     usual = of_size[unit]
     is_pointer = ((5 if blocks.low < _LOW else 2) * places > usual) & (places >= _LEAST)
     often = np.where(offset == 2 * unit - 2, 5 if blocks.header_bytes else 50, 50)
@@ -262,7 +262,7 @@ class _Strings:
         np = import_numpy()
         self._unit = blocks.unit
         self.texts = np.zeros(blocks.count, bool)
-        self.unused = np.zeros(_KINDS * (FAR + 1), np.int64)
+        self.unused = np.zeros(_KINDS * (FAR + 1), np.int32)
 
     def add(self, owners: Any, offsets: Any, buffers: Any) -> None:
         """Add strings at these *offsets* (in words) in the blocks *owners*."""
@@ -270,7 +270,7 @@ class _Strings:
         self.texts[buffers] = True
         units = np.minimum(self._unit[owners + 1] - self._unit[owners], _KINDS - 1).astype(np.int32)
         places = units * (FAR + 1) + np.minimum(offsets + _UNUSED, FAR)
-        self.unused += np.bincount(places, minlength=len(self.unused))
+        self.unused += np.bincount(places, minlength=len(self.unused)).astype(np.int32)
 
 
 class _Objects:
