@@ -445,6 +445,18 @@ def gitlab(gate: Gate, repository: Repository) -> list[JsonObject]:
     ]
 
 
+def _address() -> dict[str, str]:
+    """Return where the project's source is, if the installed package says so."""
+    from importlib import metadata  # slow to import
+
+    try:
+        urls = metadata.metadata("gdbmem").get_all("Project-URL") or ()
+    except metadata.PackageNotFoundError:
+        return {}
+    addresses = dict(url.split(", ", 1) for url in urls)
+    return {"informationUri": addresses["Source"]} if "Source" in addresses else {}
+
+
 def sarif(gate: Gate, repository: Repository) -> JsonObject:
     """Return the report as SARIF 2.1.0 has it."""
     from gdbmem import __version__  # in the package's own module
@@ -459,6 +471,7 @@ def sarif(gate: Gate, repository: Repository) -> JsonObject:
             "driver": {
                 "name": "gdbmem",
                 "version": __version__,
+                **_address(),
                 "rules": [
                     {
                         "id": name,

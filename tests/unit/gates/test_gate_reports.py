@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,19 @@ def test_gitlab_and_sarif_have_an_issue_for_each_line_that_stays_the_same_when_l
     assert [one["ruleId"] for one in run["results"]] == ["memory-grew", "memory-grew", "not-judged"]
     place = run["results"][0]["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == "app/decoder.cpp" and place["region"] == {"startLine": 261}
+
+
+def test_sarif_names_the_address_that_the_package_was_released_with(
+    checkout: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def driver() -> Any:
+        return sarif(gate(), checkout)["runs"][0]["tool"]["driver"]
+
+    package = Message()
+    monkeypatch.setattr("importlib.metadata.metadata", lambda _: package)
+    assert "informationUri" not in driver()
+    package["Project-URL"] = "Source, https://github.com/somebody/gdbmem"
+    assert driver()["informationUri"] == "https://github.com/somebody/gdbmem"
 
 
 def test_numbers_have_the_ends_of_their_intervals_and_unknown_ones_are_left_out() -> None:
