@@ -116,8 +116,8 @@ READING = """\
 how to read files:
   --format NAME       read files as this format: massif, ms_print, gperftools, pprof-raw, memray, jemalloc,
                       memcheck, memcheck-xml, pprof-callgrind, callgrind, xtree, faults, tracemalloc, heap, speedscope,
-                      dhat, heaptrack, torch, pprof, mtrace, malloc_info, smaps, pmap, java-histogram,
-                      java-native, heapsnapshot, heapprofile, tcmalloc-stats, jemalloc-stats, mimalloc-stats, malloc_stats,
+                      dhat, heaptrack, torch, pprof, mtrace, malloc_info, smaps, pmap, java-histogram, java-native,
+                      heapsnapshot, heapprofile, tcmalloc-stats, jemalloc-stats, mimalloc-stats, malloc_stats,
                       torch-summary, folded, sanitizer (default: determined from the content)
   --metric NAME       the metric, if a file has several: in-use, allocated, peak, …; blocks, allocated-blocks, …
                       list the rows with the most blocks first
