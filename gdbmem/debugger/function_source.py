@@ -7,13 +7,15 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 import gdb
 
-from gdbmem.debugger.memwatch.driving.function_code import SourceLine
 from gdbmem.debugger.terminal import symbol_at
 from gdbmem.symbols.function_names import FunctionName, split_function
+
+if TYPE_CHECKING:  # it imports this module
+    from gdbmem.debugger.memwatch.driving.function_code import SourceLine
 
 COMMENT = re.compile(r"//.*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'")  # and a string
 _LONGEST_HEADER = 12  # lines from the name of a function to its first statement
@@ -42,12 +44,23 @@ def called_instead(name: FunctionName, places: Iterable[tuple[str, int]]) -> set
         if not text or not name.parts[-1].isidentifier() or mentions(re.escape(name.parts[-1]), text):
             continue
         for called in set(re.findall(rf"(?<![\w.>:])(?!{_KEYWORDS}\b)([A-Za-z_]\w*)\s*\(", text)):
-            header = re.compile(
-                rf"^(?!\s*#)[\w\s*&]*\b{called}\s*\([^;]*$|^(?!\s*#)[\w\s*&]*\b{called}\s*\([^;]*\)\s*{{"
-            )
-            if any(map(header.match, lines)) and not _has_code(called):
+            if any(map(_header(called).match, lines)) and not _has_code(called):
                 found.add(called)
     return found
+
+
+def defines(symtab: gdb.Symtab, function: str) -> bool:
+    """Return whether the source file has a body of the *function*, as far as its lines tell."""
+    lines, header = source_lines(symtab), _header(name_pattern(function))
+    found = (number for number, line in enumerate(lines) if header.match(line))
+    bodies = ("\n".join(lines[number : number + _LONGEST_HEADER]) for number in found)
+    return any(re.match(r"[^;{]*\{", COMMENT.sub("", text)) for text in bodies)
+
+
+def _header(function: str) -> re.Pattern[str]:
+    """Return a pattern for a line with which a definition of the *function* begins."""
+    start = rf"^(?!\s*#)(?!.*\b{_KEYWORDS}\b)[\w\s*&():<>,]*\b{function}"
+    return re.compile(rf"{start}\s*\([^;]*$|{start}\s*\([^;]*\)\s*{{")
 
 
 def _symtab_of(file: str) -> Optional[gdb.Symtab]:

@@ -376,6 +376,24 @@ def test_a_folded_function_is_said_to_count_for_both_and_an_alias_is_not(
     assert "first has the code of second in this program" in watched.complaints
 
 
+def test_functions_that_gcc_has_folded_are_not_counted_as_one_without_a_word_and_an_alias_is_not_called_so(
+    program: Program, scratch: Path
+) -> None:
+    target = program("folded_by_gcc", "-O2")
+    target.touch()  # a source that is newer is not trusted
+    points = "points:\n  - {at: outer}\n  - {at: outer, after: true, name: done}\n  - {at: real}\n"
+    played = play(f"engine: faults\n{points}", scratch, program=target)
+    assert [point["hits"] for point in played.facts["points"]][:2] == [15, 15]  # 5 and 10
+    said = [one["message"] for one in played.facts["warnings"] if "has the code of" in one["message"]]
+    assert len(said) == 2
+    assert all("'outer' has the code of inner in this program (folded by the compiler" in one for one in said)
+    for name, other in (("inner", "outer"), ("outer", "inner")):
+        watched = run_gdb(target, ["break main", "run", f"memwatch function {name}"], folder=scratch)
+        assert f"{name} has the code of {other} in this program (folded by the compiler" in " ".join(
+            (watched.output + watched.complaints).split()
+        )
+
+
 @pytest.mark.parametrize("engine", ["massif", "faults"])
 def test_an_indirect_function_is_recorded_in_the_code_that_the_program_chooses(
     program: Program, scratch: Path, engine: str

@@ -192,8 +192,8 @@ class InlinedCalls:
         if others:
             named = ", ".join(sorted(others)[:_NAMED_LINES])
             self.listener.note(
-                f"'{self._location}' has the code of {named} in this program (folded by the linker, or chosen when the"
-                " program is loaded), so calls of either are counted"
+                f"'{self._location}' has the code of {named} in this program (folded by the compiler or the linker,"
+                " or chosen when the program is loaded), so calls of either are counted"
             )
 
     def _note_twins(self, places: Sequence[tuple[str, int]]) -> None:

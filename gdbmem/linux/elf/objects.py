@@ -462,9 +462,15 @@ def folded_with(path: Path, symbol: str) -> Optional[list[str]]:
             one.name == _GOLD or (one.name == b".comment" and _marked(stream, one)) for one in sections
         ):
             return None
+    return same_code(path, symbol)
+
+
+def same_code(path: Path, symbol: str) -> list[str]:
+    """Return the names of other functions at the address of *symbol*, as `folded_with`: aliases, too."""
+    with path.open("rb") as stream:
         functions = {
             _text_at(texts, name).decode("utf-8", "surrogateescape"): address
-            for table, texts in _symbol_tables(stream, sections, _LARGEST_TABLE)
+            for table, texts in _symbol_tables(stream, _sections(stream), _LARGEST_TABLE)
             for name, info, _, section, address, _ in _SYMBOL.iter_unpack(table)
             if info & 15 == _FUNCTION and section
         }

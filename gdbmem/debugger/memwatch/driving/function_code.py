@@ -11,11 +11,12 @@ from typing import NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.command import warn
+from gdbmem.debugger.function_source import defines
 from gdbmem.debugger.location import BlockKey, block_key, function_blocks, inlined_entries, real_pid
 from gdbmem.debugger.program import GdbMemory
 from gdbmem.debugger.terminal import file_name, source_file, symbol_at
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.linux.elf.objects import chosen_code, folded_with, images, plain_name
+from gdbmem.linux.elf.objects import chosen_code, folded_with, images, plain_name, same_code
 from gdbmem.linux.memory.maps import mappings_of
 from gdbmem.steps.quiet_lines import Instruction, QuietLines, decode, quiet_lines
 from gdbmem.symbols.function_names import is_named, named_function, split_function
@@ -258,14 +259,14 @@ def _named_functions(blocks: Iterable[gdb.Block]) -> str:
 
 
 def _warn_of_shared(location: str, block: gdb.Block) -> None:
-    """Say which other functions have the code of *block*, folded by the linker: their calls are watched, too."""
+    """Say which other functions have the code of *block*, folded into one: their calls are watched, too."""
     name = named_function(location)
     others = sorted(one for one in names_of_code(block) if name is not None and not is_named(name, one))
     if others:
         named = printable(", ".join(others[:_NAMED_CALLS]))
         warn(
-            f"{printable(location)} has the code of {named} in this program (folded by the linker), so calls of either"
-            " are watched",
+            f"{printable(location)} has the code of {named} in this program (folded by the compiler or the"
+            " linker), so calls of either are watched",
             slug="inlined-unclear",
         )
 
@@ -428,15 +429,21 @@ def _code_of(resolver: int) -> Optional[int]:
 
 
 def names_of_code(block: gdb.Block) -> set[str]:
-    """Return the names of all functions with the code of *block*, if the linker may have folded some."""
+    """Return the names of all functions with the code of *block*, if the compiler or the linker may have folded some.
+
+    The compiler folds functions of one source file, which has a body of each; an alias has none.
+    """
     symtab, address = block.function.symtab, int(block.function.value().address)
     symbol = symbol_at(address, demangled=False)
     try:
-        names = folded_with(Path(symtab.objfile.filename), symbol)
+        path = Path(symtab.objfile.filename)
+        names = folded_with(path, symbol)
+        folded = {plain_name(one) for one in (symbol, *same_code(path, symbol))} if names is None else set()
     except (OSError, ValueError, struct.error, AttributeError):
         return set()
     if names is None:
-        return set()
+        folded = {"::".join(split_function(one).parts) for one in folded if defines(symtab, one)}
+        return folded if len(folded) > 1 else set()
     # Some linkers leave out the symbols of folded functions that are static, but not what describes them.
     described = [
         one for part in (symtab.static_block(), symtab.global_block()) for one in part if one.is_function
