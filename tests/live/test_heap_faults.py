@@ -151,6 +151,16 @@ def test_blocks_that_memory_outside_of_a_copy_holds_are_not_lost(program: Progra
         assert sum(area) >= count * _NODE
 
 
+def test_blocks_that_few_words_in_64_gib_of_untouched_memory_hold_are_found(program: Program) -> None:
+    count = 500
+    with running([program("heap_left_out"), count, 64]) as target:
+        for copy in (None, False):
+            view = heap(target.pid, copy=copy)
+            assert view.leaks.most_blocks == 0
+            held_outside = sum(one.retained_bytes for one in view.holders if one.kind == "memory")
+            assert held_outside >= 2 * count * _NODE
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize("setting", ["glibc.malloc.hugetlb=1", "glibc.malloc.hugetlb=2"])
 def test_a_heap_of_huge_pages_has_the_same_holders(program: Program, setting: str) -> None:
