@@ -7,6 +7,7 @@ import ctypes
 import json
 import math
 import os
+import re
 import select
 import signal
 import struct
@@ -165,8 +166,10 @@ def test_a_black_box_that_holds_has_the_whole_ledger_of_a_process_killed_at_any_
     folder = scratch / "run" / record["folder"]
     ledger = json.loads((folder / "explain.json").read_text())
     live = next(entry for entry in ledger["entries"] if entry["category"] == "heap.live")
-    # Where the kernel finds some pages again, the process goes on by some blocks before it is killed.
-    assert abs(live["allocated_bytes"] - 3000 * blocks_of(scratch / "count")) < MIB
+    # Where the kernel finds some pages again, the process goes on by some blocks before it is killed. In version 2 it
+    # was held a tenth below the limit.
+    later = 3000 * blocks_of(scratch / "count") - live["allocated_bytes"]
+    assert -MIB < later < MIB + (0 if cgroup.is_first else 64 * MIB // 10)
     assert "main (" in (folder / "stacks.txt").read_text()
     assert b"[heap]" in (folder / "smaps.txt").read_bytes()
     assert not cgroup.is_held(), "as it was before"
@@ -445,11 +448,21 @@ def is_foretold(cgroup: ControlGroup, random: Random) -> bool:
         cgroup.stop()
         foretold = api.explain_container(str(cgroup.folder)).victim
         before = cgroup.pids()
-        cgroup.let_kill()
-        await_that(lambda: any(map(has_ended, before)))
-        ended = [pid for pid in before if has_ended(pid)]
+        with Path("/dev/kmsg").open("rb", buffering=0) as log:
+            os.lseek(log.fileno(), 0, os.SEEK_END)
+            cgroup.let_kill()
+            await_that(lambda: any(map(has_ended, before)))
+            killed = first_killed(log.fileno(), before)
         for pid in before:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
     await_that(lambda: not cgroup.pids())
-    return ended == [foretold]
+    return killed == foretold
+
+
+def first_killed(log: int, pids: Sequence[int]) -> int:
+    """Return the one of *pids* that the kernel's *log* names first: it may kill another before the memory is back."""
+    while True:
+        found = re.search(rb"out of memory: Killed process (\d+)", os.read(log, 8192))  # one record
+        if found is not None and int(found[1]) in pids:
+            return int(found[1])
