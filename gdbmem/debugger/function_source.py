@@ -44,22 +44,22 @@ def called_instead(name: FunctionName, places: Iterable[tuple[str, int]]) -> set
         if not text or not name.parts[-1].isidentifier() or mentions(re.escape(name.parts[-1]), text):
             continue
         for called in set(re.findall(rf"(?<![\w.>:])(?!{_KEYWORDS}\b)([A-Za-z_]\w*)\s*\(", text)):
-            if any(map(_header(called).match, lines)) and not _has_code(called):
+            if any(map(_header(called, r"\w\s*&").match, lines)) and not _has_code(called):
                 found.add(called)
     return found
 
 
 def defines(symtab: gdb.Symtab, function: str) -> bool:
     """Return whether the source file has a body of the *function*, as far as its lines tell."""
-    lines, header = source_lines(symtab), _header(name_pattern(function))
+    lines, header = source_lines(symtab), _header(name_pattern(function), r"\w\s*&():<>,")
     found = (number for number, line in enumerate(lines) if header.match(line))
     bodies = ("\n".join(lines[number : number + _LONGEST_HEADER]) for number in found)
     return any(re.match(r"[^;{]*\{", COMMENT.sub("", text)) for text in bodies)
 
 
-def _header(function: str) -> re.Pattern[str]:
-    """Return a pattern for a line with which a definition of the *function* begins."""
-    start = rf"^(?!\s*#)(?!.*\b{_KEYWORDS}\b)[\w\s*&():<>,]*\b{function}"
+def _header(function: str, before: str) -> re.Pattern[str]:
+    """Return a pattern for a line with which a definition of the *function* begins; *before*: characters in front."""
+    start = rf"^(?!\s*#)(?!.*\b{_KEYWORDS}\b)[{before}]*\b{function}"
     return re.compile(rf"{start}\s*\([^;]*$|{start}\s*\([^;]*\)\s*{{")
 
 
