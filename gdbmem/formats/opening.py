@@ -383,6 +383,16 @@ def is_heaptrack(path: Union[str, os.PathLike[str]], reading: OpenOptions = DEFA
     return _Unpacking(source).is_heaptrack()
 
 
+def unpacks_to(path: Union[str, os.PathLike[str]], size: int) -> bool:
+    """Return whether at least *size* bytes of the file *path* can be read, unpacked if it is compressed."""
+    source, found = os.fspath(path), 0
+    with contextlib.suppress(InputError), _opened(source) as (file, packing):  # found again by who reads it
+        if packing is None:
+            return os.fstat(file.fileno()).st_size >= size
+        return any((found := found + len(block)) >= size for block in _Unpacking(source)())
+    return False
+
+
 def _read_as(
     name: str, data: Union[Data, _Unpacking], source: str, reading: OpenOptions, notices: list[Notice]
 ) -> Profile:

@@ -9,10 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
+from gdbmem.arrays import has_numpy
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import location
 from gdbmem.formats.addresses import Binary
-from gdbmem.formats.opening import DEFAULT, OpenOptions, is_heaptrack, open_profile
+from gdbmem.formats.opening import DEFAULT, OpenOptions, is_heaptrack, open_profile, unpacks_to
 from gdbmem.formats.valgrind.massif import MassifProfile
 from gdbmem.model.calltree import (
     HEAP_BYTES,
@@ -289,6 +290,7 @@ def load_all(texts: Sequence[str], reading: OpenOptions) -> list[Loaded]:
     if len(texts) > 1 and all(_takes_long(text, reading) for text in texts):
         from gdbmem.runs.parallel import side_by_side  # with pickle
 
+        _import_numpy_once(texts)
         return side_by_side([partial(_load_alone, text, reading) for text in texts])
     return _load_together([_open(text, reading) for text in texts], reading)
 
@@ -299,6 +301,15 @@ def _takes_long(text: str, reading: OpenOptions) -> bool:
     if isinstance(place, Run):
         return place.facts.get("engine") == "heaptrack"
     return is_heaptrack(place, reading)
+
+
+def _import_numpy_once(texts: Sequence[str]) -> None:
+    """Import numpy if a file of *texts* is so large that its reader uses it: processes forked later have it, too."""
+    from gdbmem.formats.heap_profilers.heaptrack_lines import NUMPY_FROM_BYTES  # not always needed
+
+    places = (find_operand(text)[0] for text in texts)
+    if any(isinstance(place, Path) and unpacks_to(place, NUMPY_FROM_BYTES) for place in places):
+        has_numpy()
 
 
 def _load_alone(text: str, reading: OpenOptions) -> Loaded:

@@ -11,7 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.formats.heap_profilers import heaptrack_lines
+from gdbmem.formats.opening import DEFAULT
+from gdbmem.runs import operand
 from gdbmem.runs.parallel import side_by_side
+
+CAPTURES = Path(__file__).parent.parent / "captures/stacks"
 
 _HERE = os.getpid()
 
@@ -91,3 +96,16 @@ def test_nothing_is_forked_beside_a_thread_whose_locks_would_stay_locked() -> No
     finally:
         done.set()
         thread.join()
+
+
+@pytest.mark.parametrize("least, imports", [(1, 1), (1 << 30, 0)])
+def test_a_pair_of_large_recordings_imports_numpy_once_not_in_each_process(
+    least: int, imports: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    imported: list[int] = []
+    monkeypatch.setattr(operand, "has_numpy", lambda: imported.append(os.getpid()))
+    monkeypatch.setattr(heaptrack_lines, "NUMPY_FROM_BYTES", least)
+    files = [str(CAPTURES / f"heaptrack.{name}.zst") for name in ("ls", "sort")]
+    first, second = operand.load_all(files, DEFAULT)
+    assert imported == [_HERE] * imports
+    assert first.snapshot.totals.heap_bytes != second.snapshot.totals.heap_bytes
