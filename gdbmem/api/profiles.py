@@ -9,7 +9,7 @@ from typing import Callable, NamedTuple, Optional, Union
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats import opening
 from gdbmem.formats.opening import FORMATS, OpenOptions
-from gdbmem.formats.stacks import ALLOCATED, IN_USE, LIFETIMES, READ, WRITTEN, StackProfile
+from gdbmem.formats.stacks import ALLOCATED, IN_USE, LIFETIMES, POINTS, READ, WRITTEN, StackProfile
 from gdbmem.model.calltree import PEAK, Profile, Snapshot, Stretch
 from gdbmem.model.diff import Diff
 from gdbmem.profiles import ranking
@@ -336,7 +336,7 @@ def uses_between(sides: Sequence[Loaded], diff: Diff, query: Query) -> tuple[Row
 
 
 _LEFT_OUT = "uses-left-out"
-_MOST_USES = 5_000  # paths: they are ranked four times more
+_MOST_USES = 5_000  # paths: they are ranked five times more
 
 
 def uses_of(profile: Profile, query: Query) -> Uses:
@@ -350,5 +350,5 @@ def uses_of(profile: Profile, query: Query) -> Uses:
         profile.add_notices([Notice(_LEFT_OUT, text)])
         return {}
     diffs = {name: as_growth(load_from_profile(one, None).snapshot) for name, one in profile.uses().items()}
-    names = (ALLOCATED, LIFETIMES, READ, WRITTEN)
+    names = (ALLOCATED, LIFETIMES, READ, WRITTEN, POINTS)
     return uses_from(diffs, query, time_unit=profile.unit_of_time, names=names)

@@ -76,7 +76,7 @@ IN_USE, ALLOCATED = "in-use", "allocated"
 FREED, OWN_PEAK, TEMPORARY, KEPT = "freed", "own-peak", "temporary", "kept"
 # How blocks were used.
 READ, WRITTEN, NEVER_READ, NEVER_WRITTEN = "read", "written", "never-read", "never-written"
-SHORT_LIVED, LIFETIMES = "short-lived", "lifetimes"
+SHORT_LIVED, LIFETIMES, POINTS = "short-lived", "lifetimes", "points"
 GROWN, MADE_RESIDENT = "grown", "made-resident"
 # Of reports that divide a process, or what an allocator got from the system.
 RESIDENT, PSS, DIRTY, SWAP, MAPPED = "resident", "pss", "dirty", "swap", "mapped"
@@ -248,7 +248,8 @@ class StackProfile(_StackFields):
 
     by_size = False  # trees begin with the size of the blocks
     # How the blocks of each path were used, as profiles of their own: ALLOCATED, LIFETIMES (the sum of all, in the
-    # tool's unit, in place of bytes), READ and WRITTEN, as far as they are known. None: none is.
+    # tool's unit, in place of bytes), POINTS (the tool's records, likewise), READ and WRITTEN, as far as they are
+    # known. None: none is.
     uses: "Optional[Callable[[], Mapping[str, StackProfile]]]" = None
     unit_of_time = ""  # of lifetimes
     has_block_sizes = False  # the size of each block is known, not only the mean of a path

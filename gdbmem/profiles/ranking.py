@@ -639,11 +639,15 @@ class BlockUse(NamedTuple):
     time_unit: str
     read_bytes: Optional[int]  # of all accesses
     written_bytes: Optional[int]
+    program_points: (
+        int  # records of the tool that are added up here: calls on one line, of different addresses
+    )
 
-    @property
-    def sentence(self) -> str:
-        """How long they lived, and how often each of their bytes was read and written."""
+    def sentence(self, by: str) -> str:
+        """Return how long they lived, and how often each of their bytes was read and written; *by* as in Query."""
         parts = [f"{plural(self.blocks, 'block')} allocated"]
+        if by == "path" and self.program_points > 1:
+            parts[0] += f" at {self.program_points} program points"
         if self.mean_lifetime is not None:
             mean = " on average" if self.blocks > 1 else ""
             parts.append(f"alive {round(self.mean_lifetime):,} {printable(self.time_unit)}{mean}")
@@ -669,12 +673,12 @@ class RowUses(NamedTuple):
         key = row_key(row, query)
         after = self.after.get(key)
         if self.before is None:
-            return [] if after is None else [after.sentence]
+            return [] if after is None else [after.sentence(query.by)]
         before = self.before.get(key)
         if before == after:
-            return [] if after is None else [f"before and after: {after.sentence}"]
+            return [] if after is None else [f"before and after: {after.sentence(query.by)}"]
         return [
-            f"{when}: {one.sentence}"
+            f"{when}: {one.sentence(query.by)}"
             for when, one in (("before", before), ("after", after))
             if one is not None
         ]
@@ -688,18 +692,18 @@ def row_key(row: Row, query: Query) -> object:
 
 
 def uses_from(
-    snapshots: Mapping[str, Diff], query: Query, *, time_unit: str, names: tuple[str, str, str, str]
+    snapshots: Mapping[str, Diff], query: Query, *, time_unit: str, names: tuple[str, str, str, str, str]
 ) -> Uses:
     """Return how the blocks of each row were used.
 
     *snapshots* are diffs against nothing, by *names*: what was allocated, lifetimes in place of bytes, what was read
-    and written.
+    and written, and the tool's records in place of bytes.
     """
     columns: dict[str, dict[object, Amount]] = {}
     for name, diff in snapshots.items():
         rows = rank(diff, query._replace(top=None, min_bytes=0, unchanged=True)).rows
         columns[name] = {row_key(row, query): row.amount for row in rows}
-    allocated, lifetimes, read, written = (columns.get(name) for name in names)
+    allocated, lifetimes, read, written, points = (columns.get(name) for name in names)
     return {
         key: BlockUse(
             amount.delta_blocks or 0,
@@ -708,6 +712,7 @@ def uses_from(
             time_unit,
             None if read is None else _of(read, key),
             None if written is None else _of(written, key),
+            _of(points or {}, key),
         )
         for key, amount in (allocated or {}).items()
     }

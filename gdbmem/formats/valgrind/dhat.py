@@ -18,6 +18,7 @@ from gdbmem.formats.stacks import (
     NEVER_READ,
     NEVER_WRITTEN,
     OWN_PEAK,
+    POINTS,
     READ,
     SHORT_LIVED,
     WRITTEN,
@@ -86,7 +87,7 @@ def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProf
         keys = {**keys, chosen: keys[ALLOCATED]}
     own = [_OWN.search(text) is not None for text in table]
 
-    def profile(name: str, pair: tuple[str, str]) -> StackProfile:
+    def profile(name: str, pair: Optional[tuple[str, str]]) -> StackProfile:
         stacks = [_stack(point, pair, own, source) for point in points]
         stacks = [stack for stack in stacks if stack.bytes or stack.blocks]
         return StackProfile(
@@ -101,10 +102,12 @@ def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProf
         )
 
     made = profile(chosen, keys[chosen])
+    used: dict[str, Optional[tuple[str, str]]]
     used = {name: keys[name] for name in (ALLOCATED, READ, WRITTEN) if name in keys}
     if SHORT_LIVED in parts:
         used[LIFETIMES] = ("tl", "tbk")
     if len(used) > 1 and ALLOCATED in used:
+        used[POINTS] = None
         made.uses = lambda: {name: profile(name, pair) for name, pair in used.items()}
         made.unit_of_time = _TIMES.get(str(found.get("tu", "instrs")), str(found.get("tu")))
     return made
@@ -129,8 +132,10 @@ def _keys_of(
     return keys
 
 
-def _stack(point: JsonObject, keys: tuple[str, str], own: Sequence[bool], source: str) -> Stack:
-    size, blocks, path = int(point[keys[0]]), int(point[keys[1]]), tuple(point["fs"])
+def _stack(point: JsonObject, keys: Optional[tuple[str, str]], own: Sequence[bool], source: str) -> Stack:
+    """Return the path of *point* with its numbers of these *keys*; without, it counts itself."""
+    size, blocks = (int(point[key]) for key in keys) if keys is not None else (1, 1)
+    path = tuple(point["fs"])
     check_path(path, len(own), source)
     if len(path) > 1 and own[path[0]]:
         path = path[1:]

@@ -216,6 +216,19 @@ def test_rows_of_dhat_tell_how_long_their_blocks_lived_and_whether_they_were_use
     )
 
 
+def test_a_path_of_several_program_points_of_dhat_says_how_many_it_adds_up(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    file = str(CAPTURES / "dhat.sort.json")
+    points = len(json.loads(capture("dhat.sort.json"))["pps"])
+    words = ["show", file, "--metric", "allocated", "--by", "path", "--all-frames"]
+    assert main([*words, "--json"]) == 0
+    uses = [row["use"] for row in json.loads(capsys.readouterr().out)["sites"]["paths"]]
+    assert sum(use["program_points"] for use in uses) == points == len(uses) + 1
+    assert main([*words, "--top", "50"]) == 0
+    assert re.findall(r"at (\d+) program points", capsys.readouterr().out) == ["2"]
+
+
 def test_a_large_dhat_file_is_shown_as_fast_as_before_and_says_what_is_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
