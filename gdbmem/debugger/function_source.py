@@ -104,6 +104,15 @@ def is_done_once(function: str, place: gdb.Symtab_and_line, effect: Effect) -> O
     return None
 
 
+def calls_itself(function: gdb.Symbol) -> bool:
+    """Return whether the source of the *function* has a call of its own name."""
+    text = "\n".join(
+        COMMENT.sub("", line) for line in source_lines(function.symtab)[max(function.line - 1, 0) :]
+    )
+    body = _body_of(text, text.find("{") + 1)
+    return bool(re.search(rf"(?<![\w.>]){name_pattern(function.name)}\s*\(", body))
+
+
 def _body_of(text: str, start: int) -> str:
     """Return the *text* from *start*, behind an opening brace, to the brace that closes it."""
     depth = 1

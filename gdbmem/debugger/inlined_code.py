@@ -21,6 +21,7 @@ from gdbmem.debugger.counters import CounterWrite, read_write, width
 from gdbmem.debugger.function_source import (
     COMMENT,
     Effect,
+    calls_itself,
     is_done_once,
     line_text,
     mentions,
@@ -267,7 +268,10 @@ class _Reader:
                 passages = {} if ends else self._begins_only(begins)
                 self._lines.update({self._key_at(at): self._place(at) for at in begins})
                 return self._code_with(passages, is_proved=not ends)
-        counted = self._count_joined() if joined else None
+        goes_back = any(to <= at for at, successors in self._successors.items() for to in successors)
+        counted = None
+        if joined and goes_back and calls_itself(self._block.function):
+            counted = self._count_joined()
         return self._code_with(counted, is_proved=True) if counted else None
 
     def _code_with(self, passages: Mapping[int, Passage], *, is_proved: bool) -> InlinedCode:
