@@ -60,8 +60,9 @@ def _check(arguments: argparse.Namespace, parser: ArgumentParser) -> None:
         parser.error("--open shows a page in a file: name it with -o FILE.html")
     if arguments.picture and not arguments.svg:
         parser.error("--picture needs --svg FILE")
-    if arguments.source and not arguments.embed_source and arguments.annotate is None:
-        raise UsageError("--source has no effect on a page without source lines", hint="add --embed-source")
+    if arguments.source and not (arguments.embed_source or arguments.annotate or arguments.links):
+        text = "--source has no effect on a page without source lines or links"
+        raise UsageError(text, hint="add --embed-source or --links")
 
 
 def _write(page: Page, wanted: Optional[str], html: Optional[TextIO], svg: Optional[TextIO]) -> None:

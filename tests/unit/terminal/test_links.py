@@ -98,3 +98,15 @@ def test_a_page_has_links_only_if_they_are_asked_for(profile: str) -> None:
         assert main(["report", profile, "-o", "page.html", "--force", *words]) == 0
         found = re.findall(r'<a href="([^"]*)">', Path("page.html").read_text())
         assert found == [f"vscode://file{Path.cwd()}/a%20b%3Cx%3E.c:2"] * count
+
+
+def test_a_page_links_to_files_that_only_source_finds(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/keep.c").write_text("\nkeep();\n")
+    file = tmp_path / "profile.folded"
+    file.write_text("main;keep (keep.c:2) 9\n")
+    words = ["report", str(file), "-o", str(tmp_path / "page.html"), "--source", str(tmp_path / "elsewhere")]
+    assert main(words) == 2, "nothing on the page would come of it"
+    assert main([*words, "--links", "vscode"]) == 0
+    found = re.findall(r'<a href="([^"]*)">', (tmp_path / "page.html").read_text())
+    assert found == [f"vscode://file{tmp_path}/elsewhere/keep.c:2"]
