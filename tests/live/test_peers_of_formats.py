@@ -115,7 +115,8 @@ def test_two_runs_of_perl_differ_by_what_heaptrack_print_reports(tmp_path: Path)
         )
 
 
-# Debian's Python: of inlined calls, which others have names for, heaptrack_print shows now this one, now that one.
+# Debian's Python, in which no inlined calls are named: heaptrack_print lists those of an address in reverse order, and
+# `inlined` is of a place, not of a path: which call is the function itself can't be told of a place that is both.
 RECORDED = [
     ["perl", "-e", 'my %s; $s{$_} = "x" x 50 for 1..3000; print join "", sort keys %s'],
     ["perl", "-e", 'for (1..2000) { my @a = map {"$_$_"} 1..5 }'],
