@@ -439,10 +439,8 @@ def take_record(
     copied: list[_Copied] = []
     steps: Sequence[tuple[str, Callable[[], object]]] = (
         ("smaps", lambda: _smaps(pid, folder)),
-        (
-            "stacks",
-            lambda: copied.append(_copy_stacks(pid)),
-        ),  # in some milliseconds; they are named at the end
+        # This takes some milliseconds; they are named at the end.
+        ("stacks", lambda: copied.append(_copy_stacks(pid))),
         ("explain", lambda: _ledger(pid, folder, clock)),
         ("python", lambda: _python(pid, folder)),
         (
