@@ -21,7 +21,7 @@ from gdbmem.errors import GdbmemError
 from gdbmem.line_recorder import BACKENDS, RSS, TRACEMALLOC, Meter
 from gdbmem.linux.memory.maps import mappings_of
 from gdbmem.linux.memory.process_memory import runs_same_program
-from gdbmem.linux.memory.resident import unmapped_bytes
+from gdbmem.linux.memory.unmapped import unmapped_bytes
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
 from gdbmem.linux.process.process import initial_environment, pids
 from gdbmem.model.judgement import MET, NOT_JUDGED, Judgement, Unseen

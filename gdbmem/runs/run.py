@@ -69,6 +69,9 @@ class SnapshotRecord(NamedTuple):
     outside_bytes: Optional[int] = (
         None  # resident and swapped, of the process, which the engine does not count
     )
+    unmapped_bytes: Optional[int] = (
+        None  # of them, those in no mapping: files in memory, System V's segments, queues
+    )
     own_bytes: Optional[int] = None  # likewise, which hold all that it allocated: also what the engine counts
     threads: Optional[int] = None
     execution: Optional[str] = None  # what names the program that the process executes

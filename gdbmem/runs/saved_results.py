@@ -49,6 +49,7 @@ class Kept(NamedTuple):
     total_bytes: Optional[int] = None  # the resident set; what the containers hold; the live blocks
     unused_bytes: Optional[int] = None  # freed but kept by malloc; capacity that isn't used; lost for certain
     outside_bytes: Optional[int] = None  # of the process, which are not in its resident set
+    unmapped_bytes: Optional[int] = None  # of them, those in no mapping
     execution: Optional[str] = None  # what names the program that the process executes
     name: str = ""  # as it is listed: NAME, or NAME#2 if there are more
 

@@ -28,7 +28,7 @@ _SEES_ALL = (
 _SEES_CHILDREN = "'gdbmem monitor --fail-on growing -- PROGRAM' judges all processes"
 _OUTSIDE_UNKNOWN = (
     "what the process holds beside that could not be read: the kernel forbids it for a program that has changed its"
-    " user, or is not dumpable (prctl); run gdbmem as root"
+    " user or its namespaces, or is not dumpable (prctl); run gdbmem as root"
 )
 _WORDS = {SNAP: "snapshot", LEDGER: "ledger", HEAP: "heap"}
 
@@ -198,7 +198,8 @@ def _outside(run: Run, before: Record, after: Record) -> Iterator[Unseen]:
     if isinstance(before, SnapshotRecord) and isinstance(after, SnapshotRecord):
         grown = max(grown, _stacks(before, after))
     if grown:
-        yield Unseen("outside-growth", _grown_outside(engine, grown), grown)
+        unmapped = _grown(before.unmapped_bytes, after.unmapped_bytes, 0)
+        yield Unseen("outside-growth", _grown_outside(engine, grown, unmapped), grown)
 
 
 def _stacks(before: SnapshotRecord, after: SnapshotRecord) -> int:
@@ -225,15 +226,21 @@ def _other_malloc(run: Run, after: SnapshotRecord) -> Iterator[Unseen]:
         yield Unseen("own-allocator", text)
 
 
-def _grown_outside(engine: str, grown: int) -> str:
+def _grown_outside(engine: str, grown: int, unmapped: int) -> str:
+    """Return the sentence on memory that *engine* does not count, of which *unmapped* bytes are in no mapping."""
     size = format_size(grown)
+    if 2 * unmapped > grown:
+        which = " of memory" if unmapped >= grown else f", {format_size(unmapped)} of it memory"
+        how = "that no process maps (files in /dev/shm, memfds, System V segments or messages)"
+        return (
+            f"the process grew by {size}{which} {how};"
+            " 'ls -lR /dev/shm' and 'ipcs', in its namespaces, list those that have a name"
+        )
     if not engine or engine == "tracemalloc":
-        how = "memory that is not in its resident set (swapped, in huge pages, or in memory files without a mapping)"
+        how = "memory that is not in its resident set (swapped, or in huge pages)"
         return f"the process grew by {size} of {how}; 'gdbmem monitor' records its cgroup's"
     if engine == "faults":
-        how = (
-            "memory that no page fault explains (MAP_POPULATE, mlock, huge pages, memory files, lost samples)"
-        )
+        how = "memory that no page fault explains (MAP_POPULATE, mlock, huge pages, lost samples)"
         return f"the process grew by {size} of {how}; engine: none with do: [ledger] and metric: rss sees it"
     how = f"memory that {engine} does not count (an allocator of its own, mmap, stacks)"
     return f"the process grew by {size} of {how}; {_SEES_ALL}"

@@ -1,5 +1,6 @@
 // Grows in the way argv[1] by argv[2] bytes in each of 20 rounds, after each of which it calls mark().
-// Blocks are allocated and freed beside that; one is never written.
+// Blocks are allocated and freed beside that; one is never written. With "away-" before the way, it has its own
+// namespaces of mounts, with a new /dev/shm, and of System V's objects.
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <fcntl.h>
@@ -12,6 +13,7 @@
 #include <string.h>
 #include <sys/ipc.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/msg.h>
 #include <sys/shm.h>
 #include <sys/stat.h>
@@ -52,9 +54,16 @@ static int queues[ROUNDS * 64], queued;
 
 // A file of shared memory of this process, for the round.
 static int shared_file(int round, int flags) {
-    char name[64];
-    snprintf(name, sizeof name, "/gdbmem-grows-%d-%d", getpid(), round);
-    return flags ? shm_open(name, flags, 0600) : shm_unlink(name);
+    char name[64], *below = name + strlen("/dev/shm/gdbmem-grows-");
+    snprintf(name, sizeof name, "/dev/shm/gdbmem-grows-%d", getpid());
+    if (flags)
+        mkdir(name, 0700);
+    sprintf(strchr(below, 0), "/%d", round);
+    if (flags)
+        return open(name, flags, 0600);
+    unlink(name);
+    *strrchr(name, '/') = 0;
+    return rmdir(name);
 }
 
 static int grow(const char *way, size_t size, int round) {
@@ -181,6 +190,12 @@ static void run(const char *how, char **words) {
 int main(int count, char **words) {
     const char *way = count > 1 ? words[1] : "none";
     size_t size = count > 2 ? strtoul(words[2], 0, 10) : 0;
+    if (!strncmp(way, "away-", 5)) {
+        way += 5;
+        if (unshare(CLONE_NEWNS | CLONE_NEWIPC) || mount(0, "/", 0, MS_REC | MS_PRIVATE, 0) ||
+            mount("shm", "/dev/shm", "tmpfs", 0, 0))
+            return 3;
+    }
     char *unwritten = malloc(8 << 20);
     reserved = mmap(0, 1 << 28, PROT_NONE, ANONYMOUS | MAP_NORESERVE, -1, 0);
     for (int round = 0; round < ROUNDS; round++) {

@@ -29,14 +29,13 @@ from gdbmem.linux.memory.maps import mapping_at, mappings_of
 from gdbmem.linux.memory.process_memory import random_bytes
 from gdbmem.linux.memory.resident import (
     anonymous_bytes,
-    file_system_bytes,
     is_first_stack,
     no_room,
     own_bytes,
     program_mapped_bytes,
     under_valgrind,
-    unmapped_bytes,
 )
+from gdbmem.linux.memory.unmapped import file_system_bytes, unmapped_bytes
 from gdbmem.model.calltree import HEAP_BYTES, memory_noun
 from gdbmem.profiles.own_code import OWN, describe_site, growing_site, own_rank
 from gdbmem.runs.distrust import check_name
@@ -120,6 +119,7 @@ class BesideFacts(TypedDict, total=False):
     execution: Optional[str]
     unseen_malloc: str
     outside_bytes: int
+    unmapped_bytes: int
     own_bytes: int
     threads: int
 
@@ -129,12 +129,14 @@ def beside_resident_facts() -> BesideFacts:
     pid = real_pid() if session.judged else None
     if pid is None:
         return {}
+    facts: BesideFacts = {"execution": execution_here()}
     try:
         mappings = mappings_of(pid, "smaps")
+        unmapped = unmapped_bytes(pid, mappings)
     except OSError:
-        return {"execution": execution_here()}
+        return facts
     apart = sum(mapping.swap_bytes + mapping.hugetlb_bytes for mapping in mappings)
-    return {"execution": execution_here(), "outside_bytes": apart + unmapped_bytes(pid, mappings)}
+    return {**facts, "outside_bytes": apart + unmapped, "unmapped_bytes": unmapped}
 
 
 @functools.lru_cache(maxsize=1)
@@ -170,9 +172,11 @@ def outside_facts(heap_bytes: Optional[int], unit: str, allocator_bytes: Optiona
     facts: BesideFacts = {"execution": execution, "unseen_malloc": _unseen_malloc(execution)}
     try:
         mappings = mappings_of(pid, "smaps")
+        unmapped = unmapped_bytes(pid, mappings)
+        apart = unmapped + file_system_bytes(pid, mappings) + _live_stack(mappings)
     except OSError:
         return facts
-    apart = unmapped_bytes(pid, mappings) + file_system_bytes(pid, mappings) + _live_stack(mappings)
+    facts["unmapped_bytes"] = unmapped
     if session.native is None:
         outside, executable = under_valgrind(mappings)
         blocks = client_arena_bytes(monitor(MEMORY_COMMAND))

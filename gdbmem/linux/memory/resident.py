@@ -6,16 +6,14 @@ import contextlib
 import mmap
 import os
 import re
-import stat
 import sys
-import time
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.files import NEUTRAL_FOLDER, cache_folder, replace_file
 from gdbmem.linux.memory.maps import Mapping, mappings_of, parse_rss, parse_smaps
-from gdbmem.linux.process.process import boot_id, memory_folder, pids, soft_limit, stat_of
+from gdbmem.linux.process.process import boot_id, memory_folder, soft_limit
 from gdbmem.text import format_size
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -253,119 +251,6 @@ def own_bytes(mappings: Sequence[Mapping]) -> int:
     """
     with_code = {(m.device, m.inode) for m in mappings if "x" in m.permissions and m.inode}
     return sum(_held(mapping, with_code) for mapping in mappings)
-
-
-def unmapped_bytes(pid: int, mappings: Sequence[Mapping]) -> int:
-    """Return the bytes that process *pid* holds without a mapping, or has left where no process holds them.
-
-    They are in files in memory, and in detached segments and queued messages of System V.
-    Source: memfd_create(2); proc(5), mountinfo, sysvipc/shm, sysvipc/msg.
-    """
-    mapped = {m.inode for m in mappings if m.inode}
-    devices = _memory_devices(pid)
-    files: dict[int, int] = {}
-    with contextlib.suppress(OSError):
-        for entry in os.scandir(f"{memory_folder(pid)}/fd"):
-            with contextlib.suppress(OSError):
-                facts = entry.stat()
-                # A file with a name, as that of the standard output, is memory of its file system.
-                is_gone = not facts.st_nlink and _device(facts.st_dev) in devices
-                if is_gone or os.readlink(entry.path).startswith(("/memfd:", "/dev/shm/")):  # noqa: PTH115  (hot path)
-                    files[facts.st_ino] = facts.st_blocks * 512
-    held = sum(size for inode, size in files.items() if inode not in mapped)
-    return held + _detached_bytes(pid) + _queued_bytes(pid) + _left_bytes(pid, mapped.union(files))
-
-
-def file_system_bytes(pid: int, mappings: Sequence[Mapping]) -> int:
-    """Return the bytes that process *pid* shares by files of a tmpfs other than /dev/shm, which own_bytes() lacks."""
-    devices = _memory_devices(pid)
-    with_code = {(m.device, m.inode) for m in mappings if "x" in m.permissions}
-    files = [m for m in mappings if m.is_file and "w" in m.permissions and m.permissions.endswith("s")]
-    return sum(
-        m.rss_bytes + m.swap_bytes
-        for m in files
-        if m.device in devices and (m.device, m.inode) not in with_code
-    )
-
-
-def _memory_devices(pid: int) -> set[str]:
-    """Return the devices of the file systems in memory that *pid* sees, as /proc/PID/maps has them."""
-    devices = set()
-    with contextlib.suppress(OSError):
-        for line in Path(f"{memory_folder(pid)}/mountinfo").read_bytes().splitlines():
-            words = line.split()
-            if words[words.index(b"-") + 1] in (b"tmpfs", b"ramfs"):
-                devices.add("{:02x}:{:02x}".format(*map(int, words[2].split(b":"))))
-    return devices
-
-
-def _device(number: int) -> str:
-    return f"{os.major(number):02x}:{os.minor(number):02x}"
-
-
-def _detached_bytes(pid: int) -> int:
-    """Return the resident bytes of the segments of System V that process *pid* created and nobody has attached."""
-    rows = _system_v("shm", "cpid", "nattch", "rss")
-    return sum(resident for creator, attached, resident in rows if creator == pid and not attached)
-
-
-def _queued_bytes(pid: int) -> int:
-    """Return the bytes in message queues of System V to which process *pid* was the last to send."""
-    return sum(queued for sender, queued in _system_v("msg", "lspid", "cbytes") if sender == pid)
-
-
-def _system_v(kind: str, *columns: str) -> Iterator[list[int]]:
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        head, *rows = Path(f"/proc/sysvipc/{kind}").read_text().splitlines()
-        places = [head.split().index(column) for column in columns]
-        for words in map(str.split, rows):
-            yield [int(words[place]) for place in places]
-
-
-def _left_bytes(pid: int, known: Container[int]) -> int:
-    """Return the bytes of files in /dev/shm that have changed since *pid* started, and that no process has open.
-
-    Who wrote them isn't recorded: they are of its user. *known* inodes are counted elsewhere.
-    """
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        if os.stat(f"/proc/{pid}/ns/mnt").st_ino != os.stat("/proc/self/ns/mnt").st_ino:  # noqa: PTH116
-            return 0  # its /dev/shm may be any file system
-        user = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
-        began = _started(pid)
-        left: dict[str, tuple[int, int]] = {}  # inode and bytes, by path
-        for entry in os.scandir("/dev/shm"):
-            facts = entry.stat(follow_symlinks=False)
-            is_new = facts.st_uid == user and facts.st_ctime >= began and stat.S_ISREG(facts.st_mode)
-            if is_new and facts.st_ino not in known:
-                left[entry.path] = facts.st_ino, facts.st_blocks * 512
-        in_use = _in_use({inode: path for path, (inode, _) in left.items()}) if left else ()
-        return sum(size for path, (_, size) in left.items() if path not in in_use)
-    return 0
-
-
-def _started(pid: int) -> float:
-    """Return when *pid* started, in seconds since 1970, up to two clock ticks early. Raises OSError."""
-    found = stat_of(pid)
-    if found is None:
-        raise ProcessLookupError
-    since_boot = float(Path("/proc/uptime").read_bytes().split()[0])
-    return time.time() - since_boot + (found.start_ticks - 2) / os.sysconf("SC_CLK_TCK")
-
-
-def _in_use(paths: dict[int, str]) -> set[str]:
-    """Return those of the files *paths* (by inode) in /dev/shm that a process has open or mapped."""
-    device = _device(os.stat("/dev/shm").st_dev)  # noqa: PTH116
-    found: set[str] = set()
-    for pid in pids():
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(f"/proc/{pid}/fd"):
-                with contextlib.suppress(OSError):
-                    found.add(os.readlink(entry.path))  # noqa: PTH115  (to follow it could ask the file's system)
-        with contextlib.suppress(OSError):
-            for one in mappings_of(pid):
-                if one.device == device and one.inode in paths:
-                    found.add(paths[one.inode])
-    return found & set(paths.values())
 
 
 def under_valgrind(mappings: Sequence[Mapping]) -> tuple[int, int]:

@@ -8,7 +8,8 @@ import pytest
 
 from gdbmem.engines.valgrind import client_arena_bytes
 from gdbmem.linux.memory.maps import Mapping
-from gdbmem.linux.memory.resident import file_system_bytes, own_bytes, under_valgrind
+from gdbmem.linux.memory.resident import own_bytes, under_valgrind
+from gdbmem.linux.memory.unmapped import file_system_bytes
 
 KIB, MIB = 1 << 10, 1 << 20
 
@@ -45,7 +46,7 @@ def test_memory_in_files_of_a_tmpfs_is_counted_wherever_it_is_mounted(
         "22 1 0:20 / /proc rw shared:5 - proc proc rw\n90 1 8:1 / / rw - ext4 /dev/sda1 rw\n"
         "95 90 0:42 / /var/run rw,nosuid shared:7 master:1 - tmpfs tmpfs rw,size=100k\n"
     )
-    monkeypatch.setattr("gdbmem.linux.memory.resident.memory_folder", lambda pid: str(tmp_path))
+    monkeypatch.setattr("gdbmem.linux.memory.unmapped.memory_folder", lambda pid: str(tmp_path))
     pool = mapping(0x40000000, MIB, "rw-s", "/var/run/pool", held=600 * KIB, inode=12)
     mappings = [one._replace(device="00:2a") for one in (*NATIVE, pool, pool._replace(permissions="r--s"))]
     assert file_system_bytes(1, mappings) == 600 * KIB, "code, and what is only read, is not the program's"

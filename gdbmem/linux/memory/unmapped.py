@@ -1,0 +1,260 @@
+"""The memory that a process holds, or has left behind, without a mapping: files in memory, and System V's objects.
+
+Source: memfd_create(2), tmpfs(5), sysvipc(7); proc(5), mountinfo, sysvipc/shm, sysvipc/msg; setns(2).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import time
+from collections.abc import Container, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from gdbmem.linux.memory.maps import Mapping, mappings_of
+from gdbmem.linux.process.process import memory_folder, pids, stat_of
+
+_SHARED = "/dev/shm"
+_IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+_NEW_USER, _NEW_IPC = 0x10000000, 0x08000000  # CLONE_NEWUSER, CLONE_NEWIPC
+_SET_DUMPABLE = 4  # PR_SET_DUMPABLE
+
+
+def unmapped_bytes(pid: int, mappings: Sequence[Mapping]) -> int:
+    """Return the bytes that process *pid* holds without a mapping, or has left where no process holds them.
+
+    They are in files in memory, and in detached segments and queued messages of System V, also of namespaces of its
+    own. Raises OSError if that can't be read.
+    """
+    mapped = {(m.device, m.inode) for m in mappings if m.inode}
+    mounts = _mounts(pid)
+    devices = _memory_devices(mounts)
+    files: dict[tuple[str, int], int] = {}  # bytes, by device and inode
+    for entry in os.scandir(f"{memory_folder(pid)}/fd"):
+        with contextlib.suppress(OSError):  # it has just been closed
+            facts = entry.stat()
+            device = _device(facts.st_dev)
+            # A file with a name, as that of the standard output, is memory of its file system.
+            is_gone = not facts.st_nlink and device in devices
+            if is_gone or os.readlink(entry.path).startswith(("/memfd:", "/dev/shm/")):  # noqa: PTH115  (hot path)
+                files[device, facts.st_ino] = facts.st_blocks * 512
+    held = sum(size for file, size in files.items() if file not in mapped)
+    return held + _system_v_bytes(pid) + _left_bytes(pid, mounts, mapped.union(files))
+
+
+def file_system_bytes(pid: int, mappings: Sequence[Mapping]) -> int:
+    """Return the bytes that *pid* shares by files of a tmpfs other than /dev/shm, which resident.own_bytes() lacks.
+
+    Raises OSError if its mounts can't be read.
+    """
+    devices = _memory_devices(_mounts(pid))
+    with_code = {(m.device, m.inode) for m in mappings if "x" in m.permissions}
+    files = [m for m in mappings if m.is_file and "w" in m.permissions and m.permissions.endswith("s")]
+    return sum(
+        m.rss_bytes + m.swap_bytes
+        for m in files
+        if m.device in devices and (m.device, m.inode) not in with_code
+    )
+
+
+class _Mount(NamedTuple):
+    point: str  # below the root of the process
+    device: str  # as /proc/PID/maps has it
+    kind: str  # the type of the file system
+
+
+def _mounts(pid: int) -> list[_Mount]:
+    """Return the mounts that process *pid* sees, the later ones over the earlier. Raises OSError."""
+    found = []
+    for line in Path(f"{memory_folder(pid)}/mountinfo").read_bytes().splitlines():
+        words = line.split()
+        device = "{:02x}:{:02x}".format(*map(int, words[2].split(b":")))
+        found.append(_Mount(os.fsdecode(words[4]), device, os.fsdecode(words[words.index(b"-") + 1])))
+    return found
+
+
+def _memory_devices(mounts: Sequence[_Mount]) -> set[str]:
+    return {mount.device for mount in mounts if mount.kind in _IN_MEMORY}
+
+
+def _device(number: int) -> str:
+    return f"{os.major(number):02x}:{os.minor(number):02x}"
+
+
+# System V's segments and queues
+
+
+def _system_v_bytes(pid: int) -> int:
+    """Return what is resident of the detached segments that *pid* created, and what it was the last to send to queues.
+
+    Raises OSError if they are of another namespace that can't be entered.
+    """
+    segments, queues = _system_v_tables(pid)
+    detached = _rows(segments, "cpid", "nattch", "rss")
+    left = sum(resident for creator, attached, resident in detached if creator == pid and not attached)
+    return left + sum(queued for sender, queued in _rows(queues, "lspid", "cbytes") if sender == pid)
+
+
+def _rows(table: str, *columns: str) -> Iterator[list[int]]:
+    head, *rows = table.splitlines() or [""]
+    names = head.split()
+    if set(columns) <= set(names):
+        places = [names.index(column) for column in columns]
+        for words in map(str.split, rows):
+            yield [int(words[place]) for place in places]
+
+
+def _system_v_tables(pid: int) -> tuple[str, str]:
+    """Return the kernel's tables of segments and of queues in the namespace of *pid*; "" where there are none."""
+    spaces = [(f"/proc/self/ns/{kind}", f"{memory_folder(pid)}/ns/{kind}") for kind in ("user", "ipc")]
+    others = [os.readlink(ours) != os.readlink(theirs) for ours, theirs in spaces]  # noqa: PTH115
+    if not others[1]:
+        return _read_tables()
+    entered = [
+        (os.open(theirs, os.O_RDONLY | os.O_CLOEXEC), kind)
+        for is_other, (_, theirs), kind in zip(others, spaces, (_NEW_USER, _NEW_IPC))
+        if is_other
+    ]
+    try:
+        return _read_in(entered)
+    finally:
+        for descriptor, _ in entered:
+            os.close(descriptor)
+
+
+def _read_tables() -> tuple[str, str]:
+    texts = []
+    for kind in ("shm", "msg"):
+        try:
+            texts.append(Path(f"/proc/sysvipc/{kind}").read_text())
+        except FileNotFoundError:  # a kernel without them
+            texts.append("")
+    return texts[0], texts[1]
+
+
+def _read_in(namespaces: Sequence[tuple[int, int]]) -> tuple[str, str]:
+    """Return the tables that a child of this process reads in *namespaces*. Raises PermissionError."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    ours, theirs = os.pipe2(os.O_CLOEXEC)
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            libc.prctl(_SET_DUMPABLE, 0, 0, 0, 0)  # the memory of this process is nobody's there
+            if not any(libc.setns(descriptor, kind) for descriptor, kind in namespaces):
+                with open(theirs, "wb") as stream:  # noqa: PTH123  (a descriptor)
+                    stream.write("\0".join(_read_tables()).encode())
+                status = 0
+        finally:
+            os._exit(status)
+    os.close(theirs)
+    try:
+        with open(ours, "rb") as stream:  # noqa: PTH123  (a descriptor)
+            text = stream.read().decode()
+    finally:
+        _, status = os.waitpid(child, 0)
+    if status:
+        raise PermissionError("its namespace of System V's objects can't be entered")
+    segments, _, queues = text.partition("\0")
+    return segments, queues
+
+
+# Files in /dev/shm that nobody has open
+
+
+def _left_bytes(pid: int, mounts: Sequence[_Mount], known: Container[tuple[str, int]]) -> int:
+    """Return the bytes of files below its /dev/shm that have changed since *pid* started, and that no process has open.
+
+    Who wrote them isn't recorded: they are of its user. *known* ones are counted elsewhere. Raises OSError.
+    """
+    folder = _shared_folder(pid, mounts)
+    if folder is None:
+        return 0
+    try:
+        device = _device(os.fstat(folder).st_dev)
+        user = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
+        began = _started(pid)
+        left: dict[str, tuple[int, int]] = {}  # inode and bytes, by path
+        for path, facts in _files_below(folder, _SHARED, {mount.point for mount in mounts}):
+            is_new = facts.st_uid == user and facts.st_ctime >= began
+            if is_new and (device, facts.st_ino) not in known:
+                left[path] = facts.st_ino, facts.st_blocks * 512
+    finally:
+        os.close(folder)
+    in_use = _in_use(device, {inode: path for path, (inode, _) in left.items()}) if left else ()
+    return sum(size for path, (_, size) in left.items() if path not in in_use)
+
+
+def _files_below(folder: int, path: str, points: Container[str]) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the regular files below *path*, open as *folder*; *points* are the folders where others are mounted."""
+    for entry in os.scandir(folder):
+        there = f"{path}/{entry.name}"
+        with contextlib.suppress(FileNotFoundError):
+            if entry.is_file(follow_symlinks=False):
+                yield there, entry.stat(follow_symlinks=False)
+            elif entry.is_dir(follow_symlinks=False) and there not in points:
+                flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+                inner = os.open(entry.name, flags, dir_fd=folder)
+                try:
+                    yield from _files_below(inner, there, points)
+                finally:
+                    os.close(inner)
+
+
+def _shared_folder(pid: int, mounts: Sequence[_Mount]) -> Optional[int]:
+    """Return a descriptor of the folder /dev/shm that *pid* sees; None if it has none in memory. Raises OSError."""
+    over = {part: _mount_of(part, mounts) for part in ("/", "/dev", _SHARED)}
+    shared = over[_SHARED]
+    if shared is None or shared.kind not in _IN_MEMORY:
+        return None
+    root = f"{memory_folder(pid)}/root"
+    is_ours = os.readlink(root) == "/" and os.readlink("/proc/self/ns/mnt") == os.readlink(  # noqa: PTH115
+        f"{memory_folder(pid)}/ns/mnt"
+    )
+    # A file system of its user may answer never.
+    if not is_ours and any(mount is not None and mount.kind.startswith("fuse") for mount in over.values()):
+        raise PermissionError("its root is on FUSE")
+    try:
+        folder = os.open(f"{root}{_SHARED}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    if _device(os.fstat(folder).st_dev) != shared.device:
+        os.close(folder)
+        raise PermissionError(f"its {_SHARED} is another folder now")
+    return folder
+
+
+def _mount_of(path: str, mounts: Sequence[_Mount]) -> Optional[_Mount]:
+    """Return the mount that *path*, without links, is on."""
+    covering = [one for one in mounts if one.point == path or path.startswith(one.point.rstrip("/") + "/")]
+    longest = max((len(one.point) for one in covering), default=0)
+    return next((one for one in reversed(covering) if len(one.point) == longest), None)
+
+
+def _started(pid: int) -> float:
+    """Return when *pid* started, in seconds since 1970, up to two clock ticks early. Raises OSError."""
+    found = stat_of(pid)
+    if found is None:
+        raise ProcessLookupError
+    since_boot = float(Path("/proc/uptime").read_bytes().split()[0])
+    return time.time() - since_boot + (found.start_ticks - 2) / os.sysconf("SC_CLK_TCK")
+
+
+def _in_use(device: str, paths: dict[int, str]) -> set[str]:
+    """Return those of the files *paths* (by inode) in the /dev/shm of *device* that a process has open or mapped."""
+    names = set(paths.values())
+    found: set[str] = set()
+    for pid in pids():
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(f"/proc/{pid}/fd"):
+                with contextlib.suppress(OSError):
+                    # To follow it could ask the file's system. Its path begins at our root, not at that of the process.
+                    _, shared, name = os.readlink(entry.path).rpartition(f"{_SHARED}/")  # noqa: PTH115
+                    found.add(shared + name)
+        with contextlib.suppress(OSError):
+            for one in mappings_of(pid):
+                if one.device == device and one.inode in paths:
+                    found.add(paths[one.inode])
+    return found & names
