@@ -231,10 +231,10 @@ def _grown_outside(engine: str, grown: int, unmapped: int) -> str:
     size = format_size(grown)
     if 2 * unmapped > grown:
         which = " of memory" if unmapped >= grown else f", {format_size(unmapped)} of it memory"
-        how = "that no process maps (files in /dev/shm, memfds, System V segments or messages)"
+        how = "that no process maps (files in /dev/shm, memfds, System V segments, queues, full pipes or sockets)"
         return (
             f"the process grew by {size}{which} {how};"
-            " 'ls -lR /dev/shm' and 'ipcs', in its namespaces, list those that have a name"
+            " 'ls -lR /dev/shm', 'ipcs' and 'ss -m', in its namespaces, list those that have a name"
         )
     if not engine or engine == "tracemalloc":
         how = "memory that is not in its resident set (swapped, or in huge pages)"

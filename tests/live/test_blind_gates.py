@@ -25,7 +25,7 @@ ENGINES = ("massif", "memcheck", "gperftools", "jemalloc", "faults")
 NATIVE = ("gperftools", "jemalloc", "faults")
 WAYS = (
     "malloc", "mmap", "sbrk", "bss", "reserve", "shared", "memfd", "unmapped", "sysv", "detached", "file",
-    "messages", "away-file", "away-detached", "away-messages", "code",
+    "messages", "away-file", "away-detached", "away-messages", "pipes", "sockets", "code",
     "populate", "populate-write", "mlock", "mremap", "alloca", "data-file", "read", "threads",
     "preload", "static", "fork", "left", "exec", "exec-through", "self-spawn", "self-fork", "self-clone",
     "self-twice", "self-popen", "self-system", "once", "end-exit", "end-kill", "end-segv", "end-abort",
@@ -45,13 +45,15 @@ ALWAYS = {
     ("file", "gperftools"),
     ("messages", "jemalloc"),
     ("away-file", "faults"),
+    ("pipes", "massif"),
+    ("sockets", "gperftools"),
     ("away-messages", "massif"),
     ("alloca", "gperftools"),
     ("self-fork", "jemalloc"),
     ("self-popen", "gperftools"),
     ("self-twice", "faults"),
 }
-IN_NO_MAPPING = ("file", "messages", "detached", "unmapped")
+IN_NO_MAPPING = ("file", "messages", "detached", "unmapped", "pipes", "sockets")
 HELPERS = ("fork", "spawn", "clone", "twice", "popen", "system")
 SIZE, TIGHT, WIDE = 64 << 10, "256KiB", "100MiB"  # a round, of 20
 

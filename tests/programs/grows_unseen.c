@@ -16,6 +16,7 @@
 #include <sys/mount.h>
 #include <sys/msg.h>
 #include <sys/shm.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -106,6 +107,14 @@ static int grow(const char *way, size_t size, int round) {
         if (write(file, pool, size) < (ssize_t)size)
             return 1;
         close(file);
+    } else if (!strcmp(way, "pipes") || !strcmp(way, "sockets")) {
+        int ends[2], written;
+        for (size_t sent = 0; sent < size; sent += 32768) {
+            if (way[0] == 'p' ? pipe(ends) : socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
+                return 1;
+            for (written = 0; written < 32768;)
+                written += write(ends[1], pool, 32768 - written);
+        }
     } else if (!strcmp(way, "messages")) {
         static struct { long kind; char text[8192]; } message = {1, ""};
         int queue = 0;
