@@ -57,24 +57,26 @@ def total_points(recording: Recording) -> Filled:
     if metric != "pss_bytes":
         return Filled(read, by_cgroup=len(read) if metric == FAMILY else 0)
     held = list(recording.points(TREE, FAMILY))
-    if len(held) > len(read):
-        points = _by_cgroup(read, held)
-        return Filled(points, by_cgroup=len(points) - len(read))
+    follows_family = len(held) > len(read)
+    points = _by_cgroup(read, held) if follows_family else read
     if len(read) < 2:
-        return Filled(read)
+        return Filled(points, by_cgroup=len(points) - len(read))
     looks = _looks(recording)
     counts_faults = any(faults is not None for _, sizes in looks[-50:] for _, faults in sizes.values())
     if len(looks) > _MOST_LOOKS or (len(read) >= _ENOUGH and not counts_faults):
-        return Filled(read)
+        return Filled(points, by_cgroup=len(points) - len(read))
     times = [t for t, _ in looks]
-    private = _private(recording)
+    private = {} if follows_family else _private(recording)
     filled = [read[0]]
     by_others = [(read[0][0], 0.0)]
     for before, after in zip(read, read[1:]):
         between = looks[bisect.bisect_left(times, before[0]) : bisect.bisect_right(times, after[0])]
-        filled += [*_between(before, after, between, private.get(before[0], {})), after]
+        if not follows_family:
+            filled += [*_between(before, after, between, private.get(before[0], {})), after]
         changed = by_others[-1][1] * _surviving(between) + _by_others(between, before, after)
         by_others.append((after[0], changed))
+    if follows_family:
+        return Filled(points, by_cgroup=len(points) - len(read), by_others=by_others)
     return Filled(filled, by_rss=len(filled) - len(read), by_others=by_others)
 
 
@@ -128,23 +130,45 @@ def _surviving(looks: Sequence[_Look]) -> float:
 def _by_others(looks: Sequence[_Look], before: _Point, after: _Point) -> float:
     """Return the change of PSS from one read to the next that the processes can't have made: in the samples *looks*.
 
-    They can't have grown by more than RSS has, or than the pages at which they had a fault. If they neither took nor
-    released memory all is the others' doing.
+    They can't have grown by more than RSS has, or than the pages at which they had a fault; where samples lack faults,
+    not by more than both together. If they neither took nor released memory all is the others' doing.
     """
     if len(looks) < 2 or (looks[0][0], looks[-1][0]) != (before[0], after[0]):
         return 0.0
-    if any(faults is None for _, sizes in looks for _, faults in sizes.values()):
-        return 0.0
+    own, is_still = 0.0, True
+    for line in looks[-1][1]:
+        course = [sizes.get(line) for _, sizes in looks]
+        grown = _grown(course)
+        if grown is None:
+            return 0.0
+        own += grown
+        is_still &= len({None if size is None else size[0] for size in course}) == 1
+    is_still &= looks[0][1].keys() == looks[-1][1].keys()
     change = after[1] - before[1]
-    if all(sizes == looks[0][1] for _, sizes in looks):
-        return change
-    own = sum(
-        max(rss - old_rss, float((faults or 0) - (old_faults or 0)) * PAGE, 0.0)
-        for (_, earlier), (_, later) in zip(looks, looks[1:])
-        for line, (rss, faults) in later.items()
-        for old_rss, old_faults in [earlier.get(line, (0.0, 0.0))]
-    )
-    return max(change - own, 0.0)
+    return change if is_still and not own else max(change - own, 0.0)
+
+
+def _grown(course: Sequence[Optional[tuple[float, Optional[float]]]]) -> Optional[float]:
+    """Return the most bytes by which a process can have grown, by its RSS and faults at each sample since it lives.
+
+    It is None if no faults are known at the first or the last sample.
+    """
+    living = [size for size in course if size is not None]
+    last, faults = (0.0, 0.0) if course[0] is None else living[0]
+    if faults is None or living[-1][1] is None:
+        return None
+    most, risen, steps = 0.0, 0.0, 0
+    for rss, count in living:
+        risen += max(rss - last, 0.0)
+        last, steps = rss, steps + 1
+        if count is None:
+            continue
+        if count < faults:  # another process on the same line
+            risen, faults = risen + rss, 0.0
+        had = (count - faults) * PAGE
+        most += max(risen, had) if steps == 1 else risen + had
+        faults, risen, steps = count, 0.0, 0
+    return most
 
 
 def _by_cgroup(read: Sequence[_Point], held: Sequence[_Point]) -> list[_Point]:

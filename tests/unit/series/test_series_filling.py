@@ -27,8 +27,9 @@ def record(
     seconds: float = 5.0,
     every: int = 5,
     lives: float = 1e9,
+    family: Optional[Course] = None,
 ) -> Recording:
-    """Record two processes of RSS *course* and the tree's *pss*, read at each *every*-th look."""
+    """Record two processes of RSS *course* and the tree's *pss*, read at each *every*-th look; *family* at each."""
     writer = SeriesWriter(folder, SeriesFacts("x", 0.2, 1.7e9, "boot", 0.0))
     lines = [SeriesLine(n, 30 + n, 7, "worker", "", 0, 0.0) for n in (1, 2)]
     for number in range(int(seconds * 5) + 1):
@@ -37,7 +38,11 @@ def record(
             (n, ProcessSample(rss_bytes=int(course(t)), minor_faults=faults(t), threads=1)) for n in (1, 2)
         ]
         readings = both if t < lives else both[:1]
-        total = ProcessSample(threads=2, pss_bytes=int(pss(t)) if number % every == 0 else None)
+        total = ProcessSample(
+            threads=2,
+            pss_bytes=int(pss(t)) if number % every == 0 else None,
+            family_bytes=None if family is None else int(family(t)),
+        )
         writer.append(t, [*readings, (TREE, total)], [] if number else lines)
     writer.close()
     return Recording(folder)
@@ -131,3 +136,20 @@ def test_a_program_does_not_grow_because_others_that_share_its_pages_end(tmp_pat
     assert kind("unknown", lambda t: None)[0] == "growing", (
         "without page faults nobody knows whose doing it is"
     )
+
+
+def test_a_program_in_a_group_of_its_own_does_not_grow_because_others_end_when_few_samples_have_its_faults(
+    tmp_path: Path,
+) -> None:
+    # A monitor on a busy machine reads page faults only where it reads PSS.
+    def kind(name: str, faults: int, family: Course) -> str:
+        folder = tmp_path / name
+        folder.mkdir()
+        recording = record(
+            folder, lambda t: 8 * MIB, pss=lambda t: 2 * MIB + 1e5 * t, every=5, family=family,
+            faults=lambda t: 1000 + int(t) * faults if t == int(t) else None,
+        )  # fmt: skip
+        return summarize(recording).verdict.kind
+
+    assert kind("idle", 0, lambda t: MIB) == "plateau"
+    assert kind("copies", 25, lambda t: MIB + 1e5 * t) == "growing"
