@@ -122,8 +122,19 @@ class RegisteredCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has 
         """Called by gdb. Raises only gdb.GdbError: any other exception would print a traceback."""
         if not self._description.repeats:
             self.dont_repeat()
+        step_in_place()
         with gdb_errors(self._name):
             implementation_of(self._description, self._name).carry_out(argument)
+
+
+def step_in_place() -> None:
+    """Make gdb step over a breakpoint at the instruction itself, unless the user has chosen how.
+
+    By itself gdb executes a copy elsewhere, for which it changes a register if an operand's address is relative to the
+    instruction's. If a signal or a stop comes instead, gdb before 14 leaves that register changed.
+    """
+    if not hasattr(gdb, "notify_mi") and gdb.parameter("displaced-stepping") is None:
+        gdb.execute("set displaced-stepping off", to_string=True)
 
 
 @contextlib.contextmanager

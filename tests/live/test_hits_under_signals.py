@@ -160,3 +160,39 @@ points:
         "one": (TURNS, TURNS),
         "other": (TURNS, TURNS),
     }
+
+
+@pytest.mark.parametrize(
+    "engine", cover(["gperftools", "jemalloc", "faults"], lambda engine: engine == "faults")
+)
+def test_a_signal_at_a_breakpoint_leaves_the_programs_registers_unchanged(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    """gdb before 14 uses one of them to step, and forgets to restore it if a signal comes instead."""
+    if engine in ("gperftools", "jemalloc"):
+        needs_library(engine)
+    recipe = f"""
+program: {program("registers_in_a_storm")}
+engine: {engine}
+timeout: 100s
+points:
+  - {{at: "*turn", name: turn, hits: {{only: [100000]}}}}
+"""
+    played = Played(tmp_path, recipe)
+    assert played.output == "2000 rounds, 0 changed\n"
+    (point,) = played.result["points"]
+    assert point["hits"] == 2000
+
+
+@pytest.mark.parametrize(
+    "commands", [["memwatch growth"], ["start", "memwatch until 60"]], ids=["growth", "until"]
+)
+def test_a_users_breakpoint_that_a_command_passes_leaves_the_programs_registers_unchanged(
+    commands: list[str], program: Program, tmp_path: Path
+) -> None:
+    said = run_gdb(
+        program("registers_in_a_storm"),
+        ["break *turn if 0", "starti", *commands, "continue"],
+        folder=tmp_path,
+    )
+    assert "2000 rounds, 0 changed\n" in said.output

@@ -9,7 +9,7 @@ import signal
 import gdb
 
 from gdbmem.commands.in_gdb import LAUNCHED_COMMANDS
-from gdbmem.debugger.command import Command, register, say, warn
+from gdbmem.debugger.command import Command, register, say, step_in_place, warn
 from gdbmem.debugger.location import entry, program_runs, real_pid
 from gdbmem.debugger.native.attached import attach, greeting, switch_off, switch_on
 from gdbmem.debugger.session import session
@@ -200,6 +200,7 @@ def connect() -> None:
         register(LAUNCHED_COMMANDS)
     try:
         session.open_wire()
+        step_in_place()
         connect_program()
         gdb.events.cont.connect(_continuing)
         gdb.events.inferior_call.connect(_calling)

@@ -12,6 +12,7 @@ from typing import Callable, ClassVar, Optional
 
 import gdb
 
+from gdbmem.debugger.command import step_in_place
 from gdbmem.debugger.launched.launched import connect_program, follow
 from gdbmem.debugger.location import current_thread, program_runs, real_pid, users_place
 from gdbmem.debugger.memwatch.driving.function_code import NotChosenError
@@ -68,6 +69,7 @@ def _play() -> None:
             gdb.execute(setting, to_string=True)
         except gdb.error:
             continue  # an older gdb doesn't know it and doesn't need it
+    step_in_place()
     connect_program()
     session.ask(messages.Ready(real_pid(), gdb.current_progspace().filename or ""), messages.Done)
     session.judged = bool(recipe.expectations)

@@ -11,7 +11,7 @@ from typing import Callable, Optional
 
 import gdb
 
-from gdbmem.debugger.command import warn
+from gdbmem.debugger.command import step_in_place, warn
 from gdbmem.debugger.location import current_thread, frames_from
 from gdbmem.debugger.names import LiveSymbols
 from gdbmem.debugger.native.attached import attach, prepare, request
@@ -240,6 +240,7 @@ def _snap(plan: AttachedPlan, name: Optional[str]) -> SnapTaken:
     for setting in ("pagination off", "confirm off", "print thread-events off"):
         gdb.execute(f"set {setting}", to_string=True)
     gdb.execute("handle all nostop noprint pass", to_string=True)
+    step_in_place()
     # The symbols of the program itself are read while it still runs.
     if plan.sysroot is None:
         gdb.execute(f"file /proc/{plan.pid}/exe", to_string=True)
