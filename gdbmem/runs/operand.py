@@ -305,7 +305,7 @@ def _takes_long(text: str, reading: OpenOptions) -> bool:
 
 def _import_numpy_once(texts: Sequence[str]) -> None:
     """Import numpy if a file of *texts* is so large that its reader uses it: processes forked later have it, too."""
-    from gdbmem.formats.heap_profilers.heaptrack_lines import NUMPY_FROM_BYTES  # not always needed
+    from gdbmem.formats.heap_profilers.heaptrack import NUMPY_FROM_BYTES  # not always needed
 
     places = (find_operand(text)[0] for text in texts)
     if any(isinstance(place, Path) and unpacks_to(place, NUMPY_FROM_BYTES) for place in places):

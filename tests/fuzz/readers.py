@@ -57,8 +57,7 @@ from gdbmem.python.lines import print_lines
 from gdbmem.recipes.reader import parse_recipe
 from gdbmem.runs.run import DATABASE, Run
 from gdbmem.runs.saved_results import kept_records
-from gdbmem.series.journal import read_journal
-from gdbmem.series.store import Recording, SeriesWriter
+from gdbmem.series.store import Recording, SeriesWriter, read_journal
 from gdbmem.series.summary import summarize
 from gdbmem.terminal.console import make_console
 from tests.fuzz import memory_readers

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.formats.heap_profilers import heaptrack_lines
+from gdbmem.formats.heap_profilers import heaptrack
 from gdbmem.formats.opening import DEFAULT
 from gdbmem.runs import operand
 from gdbmem.runs.parallel import side_by_side
@@ -104,7 +104,7 @@ def test_a_pair_of_large_recordings_imports_numpy_once_not_in_each_process(
 ) -> None:
     imported: list[int] = []
     monkeypatch.setattr(operand, "has_numpy", lambda: imported.append(os.getpid()))
-    monkeypatch.setattr(heaptrack_lines, "NUMPY_FROM_BYTES", least)
+    monkeypatch.setattr(heaptrack, "NUMPY_FROM_BYTES", least)
     files = [str(CAPTURES / f"heaptrack.{name}.zst") for name in ("ls", "sort")]
     first, second = operand.load_all(files, DEFAULT)
     assert imported == [_HERE] * imports

@@ -15,7 +15,7 @@ import pytest
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import InputError
 from gdbmem.formats.heap_profilers import heaptrack
-from gdbmem.formats.heap_profilers.heaptrack_lines import (
+from gdbmem.formats.heap_profilers.heaptrack import (
     ArrayLines,
     BadLineError,
     EventCounts,
