@@ -284,7 +284,13 @@ def outcomes_of(folder: Path, *words: str, preload: str = "") -> tuple[dict[str,
         text=True,
         check=False,
         cwd=folder,
-        env={**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "COLUMNS": "300", "LD_PRELOAD": preload},
+        env={
+            **os.environ,
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+            "COLUMNS": "300",
+            "LD_PRELOAD": preload,
+            "MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1",  # jemalloc returns pages by the clock
+        },
     )
     summary = [line.split(" - ", 1)[0].split(" ", 1) for line in done.stdout.splitlines()]
     known = ("PASSED", "FAILED", "ERROR")
