@@ -135,6 +135,33 @@ def test_a_view_is_reported_as_what_keeps_the_array_alive() -> None:
     assert largest["beyond_bytes"] >= 20_000_000
 
 
+# Words below the attributes of objects, which 3.11 and 3.12 keep in blocks of their own, stay behind elsewhere.
+STALE = """
+import ctypes, mmap, os
+class Held: pass
+class Owner: pass
+owners = [Owner() for _ in range(500)]
+for one in owners: one.held = Held()
+stale = (ctypes.c_size_t * 5000).from_buffer(mmap.mmap(-1, 40000))
+for i, one in enumerate(owners):
+    for j, word in enumerate((-4, -3)):
+        values = (ctypes.c_size_t.from_address(id(one) + 8 * word).value + 7) // 8 * 8
+        for k in range(5): stale[i * 10 + j * 5 + k] = max(values - 8 - 8 * k, 0)
+del one
+os.write(1, b"pid %d\\nready\\n" % os.getpid())
+os.read(0, 1)
+"""
+
+
+@every_third(0)
+def test_a_stale_word_does_not_take_attributes_from_their_object(python: str) -> None:
+    with running([python, "-c", STALE]) as target:
+        found = holders("Held", target.pid)
+    ((_, steps, count),) = counts(found)
+    assert (steps[1], steps[-1].partition("[")[0], count) == ("list['owners']", "Held", 500)
+    assert 500 in [one["references"] for one in found["referrers"] if one["type"] in ("Owner", "dict")]
+
+
 def floats_that_stand_nowhere(pid: int, values: Sequence[float]) -> int:
     """Return how many of the floats in process *pid* with *values* have their address in no word that it may write."""
     wanted = set(array("Q", array("d", values).tobytes()))

@@ -200,13 +200,13 @@ class _ReferenceSearch:
         """Return all references found.
 
         Pointers into the interior of a block are excluded if something else points to its start: they are mostly
-        left over from an earlier use.
+        left over from an earlier use, but for those to attributes, which don't begin where their block does.
         """
         np = import_numpy()
         first = np.append(0, np.cumsum(self.counts))
         to = np.concatenate(self.found) if self.found else np.zeros(0, np.int32)
         into = np.concatenate(self.into) if self.into else np.zeros(0, np.int64)
-        left_over = into[self.is_begun[to[into]]]
+        left_over = into[self.is_begun[to[into]] & (self.used.begin[to[into]] == 0)]
         if len(left_over):
             first -= np.searchsorted(left_over, first)
             to = np.delete(to, left_over)
