@@ -46,16 +46,16 @@ def _stopped(request: JsonObject) -> tuple[ProcMemory, list[ThreadPointers]]:
 
 def _ledger(request: JsonObject) -> str:
     """Return the ledger, and the answers about single blocks if there are queries."""
-    from gdbmem.inspection.block_queries import Looks  # this and what follows: each job's own
+    from gdbmem.inspection.block_queries import BlockQueries  # this and what follows: each job's own
     from gdbmem.inspection.read_process import explain_stopped  # as above
     from gdbmem.ledger.document import ledger_json  # as above
 
-    looks = Looks.ordered(request["looks"]) if "looks" in request else None
+    queries = BlockQueries.ordered(request["queries"]) if "queries" in request else None
     swapped = bool(request.get("swapped"))
     memory, threads = _stopped(request)
-    ledger = explain_stopped(request["pid"], request["name"], memory, threads, look=looks, swapped=swapped)
+    ledger = explain_stopped(request["pid"], request["name"], memory, threads, look=queries, swapped=swapped)
     text = ledger_json(ledger)
-    return text if looks is None else json.dumps({"ledger": text, "looks": looks.document()})
+    return text if queries is None else json.dumps({"ledger": text, "queries": queries.document()})
 
 
 def _heap(request: JsonObject) -> str:

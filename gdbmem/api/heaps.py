@@ -14,7 +14,7 @@ from gdbmem.runs.run import Run
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
-    from gdbmem.runs.saved_results import Kept
+    from gdbmem.runs.saved_results import SavedResult
 
 __all__ = [
     "HeapGrowth",
@@ -141,7 +141,7 @@ def place_to_save(text: str) -> Optional[tuple[Run, str]]:
     return None if name is None and not isinstance(place, Run) else holdings.place_to_save(text)
 
 
-def keep_heap(run: Run, name: str, saved: SavedHeap) -> Kept:
+def keep_heap(run: Run, name: str, saved: SavedHeap) -> SavedResult:
     """Save *saved* in *run* as *name*. Raises InputError."""
     from gdbmem.heap.saved import saved_json  # with numpy
     from gdbmem.inspection import holdings  # as above

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, TargetError, UsageError
-from gdbmem.inspection.block_queries import Looks
+from gdbmem.inspection.block_queries import BlockQueries
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.read_process import explain_core as explain_core_file
 from gdbmem.ledger.cgroup import divided, with_files
@@ -34,10 +34,10 @@ from gdbmem.text import plural, printable
 if TYPE_CHECKING:
     from gdbmem.ledger.pinners import PinnerPaths
     from gdbmem.runs.run import Run
-    from gdbmem.runs.saved_results import Kept
+    from gdbmem.runs.saved_results import SavedResult
 
 __all__ = [
-    "Looks",
+    "BlockQueries",
     "class_names",
     "explain",
     "explain_container",
@@ -63,7 +63,7 @@ def explain(
     swapped: bool = False,
     tried: Optional[str] = None,
     progress: Optional[Callable[[str], None]] = None,
-    look: Optional[Looks] = None,
+    look: Optional[BlockQueries] = None,
 ) -> Ledger:
     """Return the ledger of process *pid*: its resident set, divided down to malloc's live and free blocks.
 
@@ -91,7 +91,9 @@ def explain_idle(pid: int, seconds: float, *, progress: Optional[Callable[[str],
     return read_idle(pid, seconds, say=progress or (lambda text: None))
 
 
-def explain_core(core: Operand, program: Optional[Operand] = None, *, look: Optional[Looks] = None) -> Ledger:
+def explain_core(
+    core: Operand, program: Optional[Operand] = None, *, look: Optional[BlockQueries] = None
+) -> Ledger:
     """Return the ledger of the core file *core*; *program* is the program's file, if it has moved.
 
     Raises InputError if *core* is not a core file, or of another program.
@@ -125,7 +127,7 @@ def place_to_save(text: str) -> tuple[Run, str]:
     return holdings.place_to_save(text)
 
 
-def save_ledger(run: Run, name: str, ledger: Ledger) -> Kept:
+def save_ledger(run: Run, name: str, ledger: Ledger) -> SavedResult:
     """Save *ledger* in *run* as *name*. Raises InputError."""
     from gdbmem.inspection import holdings
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional, cast
 
 from gdbmem.allocators.glibc.heap import choose_walker
-from gdbmem.api.ledgers import Looks, explain
+from gdbmem.api.ledgers import BlockQueries, explain
 from gdbmem.arrays import import_numpy
 from gdbmem.dask_memory import Result, Term, WorkerMemory
 from gdbmem.errors import GdbmemError
@@ -41,7 +41,7 @@ class Managed(NamedTuple):
     by_result: Sequence[int]
 
 
-class ManagedLook:
+class ManagedQuery:
     """A question to a process while its memory can be read: the residence of some parts of it."""
 
     def __init__(self, starts: Any, sizes: Any, results: Any, count: int) -> None:
@@ -128,9 +128,9 @@ def answer(asked: JsonObject, columns: bytes) -> WorkerMemory:
     """Return the memory of the process that *asked* names."""
     numbers = import_numpy().frombuffer(columns, "<i8").reshape(3, asked["parts"])
     results = asked["results"]
-    look = ManagedLook(numbers[0], numbers[1], numbers[2], len(results))
-    ledger = explain(asked["pid"], look=cast(Looks, look))
-    managed = look.answer(ledger)
+    query = ManagedQuery(numbers[0], numbers[1], numbers[2], len(results))
+    ledger = explain(asked["pid"], look=cast(BlockQueries, query))
+    managed = query.answer(ledger)
     by_size = [Result(key, size, resident) for (key, size), resident in zip(results, managed.by_result)]
     by_size.sort(key=lambda one: -abs(one.resident_bytes - one.sizeof_bytes))
     return WorkerMemory(

@@ -141,7 +141,7 @@ def open_profile(file: Path, options: Optional[ReadOptions] = None) -> Profile:
 
     Raises InputError if the file is missing, damaged or of an unknown format.
     """
-    return opening.open_profile(file, _reading(options))
+    return opening.open_profile(file, _open_options(options))
 
 
 def read_snapshot(operand: Path, options: Optional[ReadOptions] = None) -> Loaded:
@@ -155,7 +155,7 @@ def read_snapshot(operand: Path, options: Optional[ReadOptions] = None) -> Loade
 
 def read_snapshots(names: Sequence[Path], options: Optional[ReadOptions] = None) -> list[Loaded]:
     """Return the snapshots of *names*, as read_snapshot() does; addresses are looked up once for all."""
-    return operands.load_all([os.fspath(name) for name in names], _reading(options))
+    return operands.load_all([os.fspath(name) for name in names], _open_options(options))
 
 
 def read_series(operand: Path, options: Optional[ReadOptions] = None) -> list[Loaded]:
@@ -163,17 +163,17 @@ def read_series(operand: Path, options: Optional[ReadOptions] = None) -> list[Lo
 
     Raises InputError if there are fewer than two.
     """
-    return operands.load_series(os.fspath(operand), _reading(options))
+    return operands.load_series(os.fspath(operand), _open_options(options))
 
 
 def read_last_two(run: Run, options: Optional[ReadOptions] = None) -> tuple[Loaded, Loaded]:
     """Return the last two snapshots of *run*. Raises InputError if it has fewer."""
-    return operands.last_two(run, _reading(options))
+    return operands.last_two(run, _open_options(options))
 
 
 def read_record(run: Run, record: SnapshotRecord, options: Optional[ReadOptions] = None) -> Loaded:
     """Return the snapshot of *record* in *run*. Raises InputError if its file is damaged."""
-    return operands.load_record(run, record, _reading(options))
+    return operands.load_record(run, record, _open_options(options))
 
 
 def read_shown(operand: str, options: Optional[ReadOptions] = None) -> Union[Loaded, Diff]:
@@ -181,14 +181,14 @@ def read_shown(operand: str, options: Optional[ReadOptions] = None) -> Union[Loa
 
     What changed in a stretch of a recording (*options* have its begin or end) is one.
     """
-    found = operands.open_shown(operand, _reading(options))
+    found = operands.open_shown(operand, _open_options(options))
     if isinstance(found, Loaded):
         return found
     profile, *pair = found
     return _as_difference(pair, profile.notices, covered_by(profile))
 
 
-def _reading(options: Optional[ReadOptions]) -> OpenOptions:
+def _open_options(options: Optional[ReadOptions]) -> OpenOptions:
     return (options or ReadOptions()).reading
 
 

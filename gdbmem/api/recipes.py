@@ -35,7 +35,7 @@ from gdbmem.recipes.verdicts import judge, judge_heaps, judge_ledgers, unjudged,
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.operand import load_record
 from gdbmem.runs.run import Run
-from gdbmem.runs.saved_results import CONTAINERS, HEAP, LEDGER, MISSING, find_kept, kept_text
+from gdbmem.runs.saved_results import CONTAINERS, HEAP, LEDGER, MISSING, find_saved, saved_text
 from gdbmem.runs.unseen import SNAP, RunEnd, check_order, unseen_in_run
 from gdbmem.setup.gdb_python import find_gdb
 from gdbmem.symbols.address_names import GdbSymbols
@@ -83,7 +83,7 @@ class Diffs:
         return self.made[pair]
 
 
-class KeptPairs:
+class SavedPairs:
     """The ledgers, surveys and heaps of one run, two at a time, each read once."""
 
     def __init__(self, points: Sequence[Point], outcome: Outcome) -> None:
@@ -113,7 +113,7 @@ class KeptPairs:
     def _text(self, kind: str, name: str) -> str:
         run = self._outcome.run
         try:
-            return kept_text(run, find_kept(run, kind, name))
+            return saved_text(run, find_saved(run, kind, name))
         except InputError as error:
             if error.slug not in MISSING:
                 raise
@@ -145,7 +145,7 @@ def compare_all(recipe: Recipe, outcome: Outcome, query: Query) -> Compared:
 
     The verdicts are also written into the run.
     """
-    diffs, kept, result = Diffs(outcome), KeptPairs(recipe.points, outcome), Compared()
+    diffs, kept, result = Diffs(outcome), SavedPairs(recipe.points, outcome), Compared()
     for pair in recipe.diffs:
         names = (pair.before, pair.after)
         try:
@@ -171,7 +171,7 @@ def compare_all(recipe: Recipe, outcome: Outcome, query: Query) -> Compared:
 def verdict_of(
     expectation: Expectation,
     diffs: Diffs,
-    kept: KeptPairs,
+    kept: SavedPairs,
     outcome: Outcome,
     known: Sequence[re.Pattern[str]],
 ) -> ExpectationVerdict:
@@ -207,7 +207,7 @@ def _recorded_as(name: str, metric: str, outcome: Outcome) -> str:
 def _judged(
     expectation: Expectation,
     diffs: Diffs,
-    kept: KeptPairs,
+    kept: SavedPairs,
     outcome: Outcome,
     known: Sequence[re.Pattern[str]],
 ) -> ExpectationVerdict:

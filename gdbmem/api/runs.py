@@ -24,7 +24,7 @@ from gdbmem.profiles.ranking import rank
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.operand import find_operand
 from gdbmem.runs.run import Run, asked_for
-from gdbmem.runs.saved_results import CONTAINERS, HEAP, LEDGER, kept_records
+from gdbmem.runs.saved_results import CONTAINERS, HEAP, LEDGER, saved_records
 from gdbmem.runs.unseen import SNAP, check_order, end_of, unseen_in_run
 from gdbmem.text import format_delta, format_size, printable
 
@@ -47,11 +47,11 @@ __all__ = [
     "is_of_one_run",
     "judge_growth",
     "kept_kind",
-    "kept_records",
     "kind_of",
     "load_heap_view",
     "load_kept",
     "load_kept_pair",
+    "saved_records",
     "unseen_between",
 ]
 
@@ -65,7 +65,7 @@ def kind_of(run: Run, name: str) -> str:
     base = split_name(name)[0]
     if any(record.base_name == base for record in run.snapshots):
         return ""
-    return next((record.kind for record in kept_records(run) if record.base_name == base), "")
+    return next((record.kind for record in saved_records(run) if record.base_name == base), "")
 
 
 def kept_kind(place: Union[Path, Run], name: Optional[str], asked: Optional[str] = None) -> str:
@@ -94,18 +94,18 @@ def load_kept(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:
     Raises InputError if there is none.
     """
     from gdbmem.formats.documents import read_heap, read_ledger, read_survey  # not always needed
-    from gdbmem.inspection.holdings import kept_document  # with these
+    from gdbmem.inspection.holdings import saved_document  # with these
 
     read: Callable[[str, str], Any] = {LEDGER: read_ledger, CONTAINERS: read_survey, HEAP: read_heap}[kind]
-    return read(*kept_document(place, kind, name))
+    return read(*saved_document(place, kind, name))
 
 
 def load_heap_view(place: Union[Path, Run], name: Optional[str]) -> HeapView:
     """Return the answer on the heap in the file *place*, or that the run *place* keeps as *name* (None: its last)."""
     from gdbmem.formats.documents import read_heap_view  # as above
-    from gdbmem.inspection.holdings import kept_document  # with it
+    from gdbmem.inspection.holdings import saved_document  # with it
 
-    return read_heap_view(*kept_document(place, HEAP, name))
+    return read_heap_view(*saved_document(place, HEAP, name))
 
 
 def load_kept_pair(kind: str, operands: Sequence[str]) -> tuple[tuple[Any, Any], tuple[str, str]]:
@@ -117,7 +117,7 @@ def load_kept_pair(kind: str, operands: Sequence[str]) -> tuple[tuple[Any, Any],
     place, name = find_operand(operands[0])
     if not isinstance(place, Run) or name is not None:
         raise UsageError("gdbmem diff needs a second one to compare", hint="gdbmem diff A B, or a run alone")
-    records = kept_records(place, kind)
+    records = saved_records(place, kind)
     if len(records) < 2:
         raise InputError(
             f"{printable(place.folder.name)} holds fewer than two of this kind: nothing to compare",
@@ -157,7 +157,7 @@ def unseen_between(
     if is_stretch:
         return _unseen_at(first[0]) if isinstance(first[0], Run) else []
     if len(places) == 1 and isinstance(first[0], Run):
-        records = kept_records(first[0], kind) if kind != SNAP else asked_for(first[0].snapshots)
+        records = saved_records(first[0], kind) if kind != SNAP else asked_for(first[0].snapshots)
         first, last = (first[0], records[-2].name), (first[0], records[-1].name)
     run = first[0]
     if isinstance(run, Run) and isinstance(last[0], Run):

@@ -243,7 +243,7 @@ def picture_of(
     marks = [*recordings[0].marks, *_marks_of(triggers)] if len(recordings) == 1 else []
     interval = max(summary.facts.interval_seconds for summary in summaries)
     gaps = any(summary.gaps for summary in summaries)
-    gap = max(5 * interval, 0.5, *_spacing(curves)) if gaps else 1e18
+    gap = max(5 * interval, 0.5, *_intervals(curves)) if gaps else 1e18
     panels = [Panel("threads", threads, gap)] if _range_of(threads) else []
     panels += [Panel("CPU, % of one", cpu)] if _range_of(cpu) >= _LEAST_CPU_PERCENT else []
     return Picture(
@@ -307,7 +307,7 @@ def _origin(summaries: Sequence[SeriesSummary]) -> str:
     return f"{machine}{when}"
 
 
-def _spacing(curves: Sequence[Curve]) -> list[float]:
+def _intervals(curves: Sequence[Curve]) -> list[float]:
     # The points of a thinned curve are further apart: these are not gaps.
     return [3 * (c.times[-1] - c.times[0]) / len(c.times) for c in curves if len(c.times) > 1]
 

@@ -157,7 +157,7 @@ def damaged(folder: Path, why: str) -> InputError:
 
 
 @contextlib.contextmanager
-def being_read(folder: Path) -> Iterator[tuple[Path, dict[str, list[tuple[str, int]]]]]:
+def open_for_reading(folder: Path) -> Iterator[tuple[Path, dict[str, list[tuple[str, int]]]]]:
     """Yield the store *folder*, as a path without special letters, and its files, which stay until the `with` ends."""
     if not folder.is_dir():
         raise no_store(folder, "there is no such folder")

@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.api.ranks import LEAST_BYTES, differs
-from gdbmem.api.store import being_read, damaged, packages
+from gdbmem.api.store import damaged, open_for_reading, packages
 from gdbmem.errors import InputError, Notice, UsageError
 from gdbmem.model.calltree import Frame
 from gdbmem.model.ranks import HEAP
@@ -208,7 +208,7 @@ class Store:
     ) -> StoreAnswer:
         """Return the *top* call paths that grew most, each in the series in which it grew most."""
         unit, notices = self._unit(unit)
-        chosen = self._matching(focus)
+        chosen = self._matching_paths(focus)
         found = self._fetch(
             _GREW, [chosen or [], unit, ranks is None, list(ranks or ()), chosen is None, top]
         )  # fmt: skip
@@ -231,7 +231,7 @@ class Store:
     ) -> StoreAnswer:
         """Return the *top* series in which a path grew by another amount than in the others, by the difference."""
         unit, notices = self._unit(unit)
-        chosen = self._matching(focus)
+        chosen = self._matching_paths(focus)
         groups: dict[tuple[object, object], list[Series]] = defaultdict(list)
         for one in self.series:
             if one.unit == unit and one.profiles > 1:
@@ -328,7 +328,7 @@ class Store:
             return chosen, [Notice("units-differ", text)]
         return chosen, []
 
-    def _matching(self, focus: Optional[re.Pattern[str]]) -> Optional[list[int]]:
+    def _matching_paths(self, focus: Optional[re.Pattern[str]]) -> Optional[list[int]]:
         """Return the paths with a frame that *focus* matches; None: all."""
         if focus is None:
             return None
@@ -392,7 +392,7 @@ def opened(store: str | os.PathLike[str]) -> Iterator[Store]:
     import duckdb
 
     folder = Path(store)
-    with being_read(folder) as (held, tables):
+    with open_for_reading(folder) as (held, tables):
         scratch = tempfile.mkdtemp(prefix="gdbmem-")
         settings: dict[str, Any] = {
             "threads": min(os.cpu_count() or 1, _MOST_THREADS),

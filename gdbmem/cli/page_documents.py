@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from gdbmem.api.heaps import heap_growth, read_heap
-from gdbmem.api.ledgers import Looks, explain, explain_core, read_ledger, saved_heap_map
+from gdbmem.api.ledgers import BlockQueries, explain, explain_core, read_ledger, saved_heap_map
 from gdbmem.api.pools import answer_failed, read_pools
 from gdbmem.api.profiles import ReadOptions, Run, find_operand
 from gdbmem.api.series import Recording, compare_recordings, picture_of, recorded, summary_of
@@ -22,7 +22,7 @@ from gdbmem.page.page import Cell, Number, Page, Section, course_section, known_
 from gdbmem.page.pools_page import objects_growth_page, objects_page, pools_page
 from gdbmem.page.steps_page import comparison_page, steps_page
 from gdbmem.profiles.paths import Query
-from gdbmem.runs.saved_results import HEAP, file_text, find_kept
+from gdbmem.runs.saved_results import HEAP, file_text, find_saved
 from gdbmem.series.text import headline
 from gdbmem.terminal.console import make_console
 from gdbmem.text import format_delta, format_duration, format_rate, format_size, printable
@@ -32,14 +32,14 @@ _MOST_ROWS = 20  # of a table of changes
 
 def process_page(pid: int, say: Callable[[str], None]) -> Page:
     """Return the page of the resident memory of process *pid*, with a map of its heap if there is one."""
-    look = Looks.asked(map_if_any=True)
+    look = BlockQueries.asked(map_if_any=True)
     ledger = explain(pid, progress=say, look=look)
     return ledger_page(ledger, look.map if look is not None else None)
 
 
 def core_page(core: Path) -> Page:
     """Return the page of the memory in the core file *core*."""
-    look = Looks.asked(map_if_any=True)
+    look = BlockQueries.asked(map_if_any=True)
     ledger = explain_core(core, look=look)
     return ledger_page(ledger, look.map if look is not None else None)
 
@@ -78,7 +78,7 @@ def _heaps(operands: Sequence[str], query: Query) -> Page:
 
 def _heap_file(operand: str) -> Path:
     place, name = find_operand(operand)
-    return place.file(find_kept(place, HEAP, name or "").file) if isinstance(place, Run) else place
+    return place.file(find_saved(place, HEAP, name or "").file) if isinstance(place, Run) else place
 
 
 def _steps(operands: Sequence[str], query: Query) -> Page:

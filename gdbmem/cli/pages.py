@@ -31,7 +31,7 @@ from gdbmem.api.profiles import (
     uses_between,
     uses_of,
 )
-from gdbmem.api.runs import kept_records, kind_of
+from gdbmem.api.runs import kind_of, saved_records
 from gdbmem.api.series import is_series_file
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import is_process
@@ -351,11 +351,11 @@ def _single_sections(
 
 
 def _kept_sections(run: Run) -> list[Section]:
-    if not kept_records(run):
+    if not saved_records(run):
         return []
-    from gdbmem.cli.showing_runs import kept_sections  # for ledgers and containers only
+    from gdbmem.cli.showing_runs import saved_sections  # for ledgers and containers only
 
-    return kept_sections(run)
+    return saved_sections(run)
 
 
 def _add_notices(page: Page, said: Sequence[Notice]) -> None:

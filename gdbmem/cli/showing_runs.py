@@ -24,10 +24,10 @@ from gdbmem.api.runs import (
     LEDGER,
     growth,
     kept_kind,
-    kept_records,
     load_heap_view,
     load_kept,
     load_kept_pair,
+    saved_records,
     unseen_between,
 )
 from gdbmem.commands.arguments import kind_asked
@@ -41,7 +41,7 @@ from gdbmem.model.judgement import Judgement
 from gdbmem.profiles.documents import profile_json
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.text import print_sites
-from gdbmem.runs.listing import list_json, print_kept, print_snapshots
+from gdbmem.runs.listing import list_json, print_saved, print_snapshots
 from gdbmem.terminal.console import Console, make_console, print_notices, print_sentence
 from gdbmem.terminal.document import judgement_object, to_json
 from gdbmem.text import format_delta, printable
@@ -79,19 +79,19 @@ def show_run(
 
 
 def _list_run(run: Run, console: Console) -> None:
-    records, kept = run.snapshots, kept_records(run)
+    records, kept = run.snapshots, saved_records(run)
     if records:
         print_snapshots(records, console, unit=unit_of(run, records[-1]))
     elif not kept:
         console.print("The run holds no snapshot.")
-    print_kept(kept, console, after_others=bool(records))
+    print_saved(kept, console, after_others=bool(records))
     _name_histories(run, console)
     print_notices(run.notices, console)
 
 
 def _write_run(run: Run, wanted: Optional[str], query: Query, options: ReadOptions, stream: TextIO) -> None:
     if wanted is None:
-        stream.write(list_json(run.snapshots, run.notices, kept_records(run)))
+        stream.write(list_json(run.snapshots, run.notices, saved_records(run)))
         return
     record = run.record(wanted)
     loaded = read_record(run, record, options)
@@ -187,12 +187,12 @@ def _judge(kind: str, grown: int, operands: Sequence[str], limit_bytes: Optional
     return Judgement("growth", text, limit_bytes, grown, grown, grown, unseen)
 
 
-def kept_sections(run: Run) -> list[Section]:
+def saved_sections(run: Run) -> list[Section]:
     """Return the last ledger as on its own page, the last container scan and heap as in a terminal."""
     from gdbmem.page.ledger_page import ledger_sections  # for pages only
     from gdbmem.page.page import Section  # with it
 
-    last = {record.kind: record for record in kept_records(run)}
+    last = {record.kind: record for record in saved_records(run)}
     sections: list[Section] = []
     for kind, record in last.items():
         if kind == LEDGER:

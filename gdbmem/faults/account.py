@@ -218,7 +218,7 @@ def print_account(totals: FaultTotals, console: Console) -> None:
 def sentences(totals: FaultTotals) -> list[str]:
     """Return sentences on the origin of the numbers and their accuracy."""
     accounts = totals.accounts
-    found = [_sampling(totals)]
+    found = [_sampling_sentence(totals)]
     if totals.broken_paths * 10 > totals.samples:
         text = f"the call paths of {totals.broken_paths:,} of {plural(totals.samples, 'sample')} end early"
         found.append(f"{text}: their callers are unknown")
@@ -238,7 +238,7 @@ def sentences(totals: FaultTotals) -> list[str]:
     return found
 
 
-def _sampling(totals: FaultTotals) -> str:
+def _sampling_sentence(totals: FaultTotals) -> str:
     mode = "" if totals.sees_kernel_mode else " in user mode"
     text = f"{plural(totals.faults, 'page fault')}{mode} in {format_duration(totals.seconds)}"
     assumed = (

@@ -132,7 +132,7 @@ def together(runs: Sequence[RunMeasures], *, commit: Optional[str], saved: str) 
     """Return the measures of several *runs* of one recipe; raises InputError if they are not comparable."""
     first = runs[0].surroundings
     for one in runs:
-        different = differing(first, one.surroundings)
+        different = describe_differences(first, one.surroundings)
         if different:
             raise InputError(
                 f"the runs are not comparable: {different}",
@@ -150,7 +150,7 @@ def together(runs: Sequence[RunMeasures], *, commit: Optional[str], saved: str) 
     return Entry(commit, saved, dict(first), measures)
 
 
-def differing(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+def describe_differences(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     """Return how the surroundings of runs differ, a clause; "" if they are the same."""
     names = [name for name in dict.fromkeys([*before, *now]) if before.get(name) != now.get(name)]
     clauses = (
@@ -275,7 +275,7 @@ def judge_baseline(
 
     *allowed_bytes* more are no failure. *unseen* are the reasons why *now* is not what the program would measure.
     """
-    different = differing(baseline.surroundings, now.surroundings)
+    different = describe_differences(baseline.surroundings, now.surroundings)
     if different:
         reason = Unseen("not-comparable", f"it is not comparable with {printable(branch)}: {different}")
         return [Judgement("baseline", "the baseline", unseen=(reason, *unseen))]
@@ -378,7 +378,7 @@ def sides_between(good: Entry, bad: Entry, name: str = "") -> Sides:
 
     Raises InputError if none is, for certain.
     """
-    different = differing(good.surroundings, bad.surroundings)
+    different = describe_differences(good.surroundings, bad.surroundings)
     if different:
         raise InputError(f"good and bad are not comparable: {different}", slug="not-comparable")
     others = {one.name: one for one in _completed(bad, good) if one.unit}

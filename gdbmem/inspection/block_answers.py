@@ -32,7 +32,7 @@ from gdbmem.allocators.malloc_heap import (
     MallocHeap,
 )
 from gdbmem.errors import Notice, TargetError
-from gdbmem.inspection.block_queries import BINS, MAP, MAP_IF_ANY, TYPES, VECTORS, Looks
+from gdbmem.inspection.block_queries import BINS, MAP, MAP_IF_ANY, TYPES, VECTORS, BlockQueries
 from gdbmem.inspection.ledger_parts import note_unused, resident_bytes, variable_areas
 from gdbmem.ledger.blocks import class_of, name_types, sum_vectors
 from gdbmem.ledger.heap_map import map_heap, map_mallocs
@@ -276,34 +276,34 @@ class _Names:
         return "a stack"
 
 
-def look(looks: Looks, reading: ProcessImage, memory: Memory) -> None:
-    """Fill *looks* with the answers to its queries. Raises TargetError if malloc's data could not be read."""
+def answer_queries(queries: BlockQueries, reading: ProcessImage, memory: Memory) -> None:
+    """Fill *queries* with the answers to its queries. Raises TargetError if malloc's data could not be read."""
     heap = reading.heap if reading.heap is not None and reading.heap.is_used else None
-    if heap is None and (not reading.mallocs or BINS in looks.wanted):
-        if looks.wanted == {MAP_IF_ANY} and looks.chunk_at is None:
+    if heap is None and (not reading.mallocs or BINS in queries.wanted):
+        if queries.wanted == {MAP_IF_ANY} and queries.chunk_at is None:
             return
-        raise _unread(looks, reading)
-    others = open_heaps(reading) if _needs_blocks(looks) else []
-    if looks.wanted & {MAP, MAP_IF_ANY}:
-        looks.map = map_heap(heap, reading.resident) if heap is not None else None
+        raise _unread(queries, reading)
+    others = open_heaps(reading) if _needs_blocks(queries) else []
+    if queries.wanted & {MAP, MAP_IF_ANY}:
+        queries.map = map_heap(heap, reading.resident) if heap is not None else None
         if reading.mallocs:
-            looks.map = map_mallocs(reading.mallocs, reading.resident, looks.map)
-    if BINS in looks.wanted and heap is not None:
-        looks.bins = read_free_lists(memory, heap)
-    if not _needs_blocks(looks):
+            queries.map = map_mallocs(reading.mallocs, reading.resident, queries.map)
+    if BINS in queries.wanted and heap is not None:
+        queries.bins = read_free_lists(memory, heap)
+    if not _needs_blocks(queries):
         return
-    tables = chunk_tables(memory, heap, pure=looks.pure) if heap is not None else []
-    if looks.chunk_at is not None:
-        looks.chunk = _chunk_at(looks.chunk_at, reading, memory, tables, others, pure=looks.pure)
-    if looks.wanted & {VECTORS, TYPES}:
-        _find_types(looks, reading, memory, tables, others)
+    tables = chunk_tables(memory, heap, pure=queries.pure) if heap is not None else []
+    if queries.chunk_at is not None:
+        queries.chunk = _chunk_at(queries.chunk_at, reading, memory, tables, others, pure=queries.pure)
+    if queries.wanted & {VECTORS, TYPES}:
+        _find_types(queries, reading, memory, tables, others)
 
 
-def _needs_blocks(looks: Looks) -> bool:
-    return bool(looks.wanted & {VECTORS, TYPES}) or looks.chunk_at is not None
+def _needs_blocks(queries: BlockQueries) -> bool:
+    return bool(queries.wanted & {VECTORS, TYPES}) or queries.chunk_at is not None
 
 
-def _unread(looks: Looks, reading: ProcessImage) -> TargetError:
+def _unread(queries: BlockQueries, reading: ProcessImage) -> TargetError:
     if reading.mallocs:
         named = " and ".join(dict.fromkeys(one.allocator for one in reading.mallocs))
         return TargetError(
@@ -340,7 +340,7 @@ def _chunk_at(
 
 
 def _find_types(
-    looks: Looks,
+    queries: BlockQueries,
     reading: ProcessImage,
     memory: Memory,
     tables: Sequence[ChunkTable],
@@ -350,21 +350,21 @@ def _find_types(
     heap = reading.heap if reading.heap is not None and reading.heap.is_used else None
     mmapped = heap.mmapped if heap is not None else ()
     notices = [*(heap.notices if heap is not None else ()), *open_notices(others)]
-    found = find_vectors(memory, tables, mmapped, areas, pure=looks.pure) if heap is not None else []
+    found = find_vectors(memory, tables, mmapped, areas, pure=queries.pure) if heap is not None else []
     for other in others:
         found += find_block_vectors(other, areas).vectors()
     pieces = ((vector.end, vector.limit) for vector in found)
     note_unused(reading, resident_bytes(reading.resident, pieces))
-    if VECTORS in looks.wanted:
-        looks.vectors = sum_vectors(found, notices)
-    if TYPES not in looks.wanted:
+    if VECTORS in queries.wanted:
+        queries.vectors = sum_vectors(found, notices)
+    if TYPES not in queries.wanted:
         return
     sums, vectors, files = TypeSums(), [vector.begin for vector in found], constant_files(reading)
     if heap is not None:
         tallies = {tally.start: tally for tally in heap.tallies}
         pairs = [(table, tallies[table.start]) for table in tables]
-        sums = sort_blocks(memory, pairs, mmapped, vectors, files, pure=looks.pure)
+        sums = sort_blocks(memory, pairs, mmapped, vectors, files, pure=queries.pure)
     for other in others:
         sort_types(other, reading.resident, vectors, files, sums)
     named = name_types(sums.blocks, sums.bytes, sums.pinned, namer(reading, memory))
-    looks.types = heap_blocks.BlockTypes(named, notices)
+    queries.types = heap_blocks.BlockTypes(named, notices)

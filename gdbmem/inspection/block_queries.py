@@ -30,7 +30,7 @@ class _Answers(NamedTuple):
     bins: Optional[FreeLists] = None
 
 
-class Looks:
+class BlockQueries:
     """The answers to the queries; called with the data read from the process."""
 
     def __init__(self, wanted: frozenset[str], chunk_at: Optional[int] = None) -> None:
@@ -44,7 +44,7 @@ class Looks:
         self.bins: Optional[FreeLists] = None
 
     @classmethod
-    def of_options(cls, args: argparse.Namespace, chunk_at: Optional[int]) -> Optional[Looks]:
+    def of_options(cls, args: argparse.Namespace, chunk_at: Optional[int]) -> Optional[BlockQueries]:
         """Return the queries of the options of `explain` and memexplain, as asked()."""
         has_map = args.map is not None
         return cls.asked(
@@ -52,7 +52,7 @@ class Looks:
         )
 
     @classmethod
-    def asked(cls, chunk_at: Optional[int] = None, **wanted: bool) -> Optional[Looks]:
+    def asked(cls, chunk_at: Optional[int] = None, **wanted: bool) -> Optional[BlockQueries]:
         """Return the queries whose arguments are true, and that for the chunk at *chunk_at*; None if there are none."""
         names = frozenset(name for name, asked in wanted.items() if asked)
         return cls(names, chunk_at) if names or chunk_at is not None else None
@@ -67,7 +67,7 @@ class Looks:
         return as_json(_Order(self.wanted, self.chunk_at))
 
     @classmethod
-    def ordered(cls, order: Mapping[str, Any]) -> Looks:
+    def ordered(cls, order: Mapping[str, Any]) -> BlockQueries:
         return cls(*from_fields(_Order, order))
 
     def document(self) -> dict[str, object]:
@@ -80,6 +80,6 @@ class Looks:
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
         """Read the blocks of the heap. Raises TargetError if malloc could not be read."""
-        from gdbmem.inspection.block_answers import look  # for gdb a worker does it
+        from gdbmem.inspection.block_answers import answer_queries  # for gdb a worker does it
 
-        look(self, reading, memory)
+        answer_queries(self, reading, memory)

@@ -34,7 +34,7 @@ def holdings(run: Run, chosen: Sequence[SnapshotRecord], diff: Diff, query: Quer
 
     None are returned if the run has no container scans with the names and locations of the first and the last.
     """
-    kept = saved_results.kept_records(run, saved_results.CONTAINERS)
+    kept = saved_results.saved_records(run, saved_results.CONTAINERS)
     ends = [_of_moment(kept, record) for record in (chosen[0], chosen[-1])]
     if not kept or None in ends or chosen[0].process != chosen[-1].process:
         return []
@@ -45,13 +45,15 @@ def holdings(run: Run, chosen: Sequence[SnapshotRecord], diff: Diff, query: Quer
     if len(between) > _MOST_SURVEYS:
         between = [between[0], between[-1]]
     try:
-        surveys = [read_survey(saved_results.kept_text(run, one), one.file) for one in between]
+        surveys = [read_survey(saved_results.saved_text(run, one), one.file) for one in between]
     except InputError:
         return []  # one is damaged: the diff goes without
     return find_holdings(diff, query, surveys)
 
 
-def _of_moment(kept: Sequence[saved_results.Kept], record: SnapshotRecord) -> Optional[saved_results.Kept]:
+def _of_moment(
+    kept: Sequence[saved_results.SavedResult], record: SnapshotRecord
+) -> Optional[saved_results.SavedResult]:
     same = [one for one in kept if (one.base_name, one.ordinal) == (record.base_name, record.ordinal)]
     return next((one for one in same if (one.place, one.hit) == (record.place, record.hit)), None)
 
@@ -86,10 +88,10 @@ def load_heap(text: str) -> SavedHeap:
 
 def _document(text: str, kind: str) -> tuple[str, str]:
     place, name = find_operand(text)
-    return kept_document(place, kind, name)
+    return saved_document(place, kind, name)
 
 
-def kept_document(place: Union[Path, Run], kind: str, name: Optional[str]) -> tuple[str, str]:
+def saved_document(place: Union[Path, Run], kind: str, name: Optional[str]) -> tuple[str, str]:
     """Return the JSON in the file *place*, or that the run *place* keeps as *name* (None: its last), and its label.
 
     Raises InputError if there is none.
@@ -97,12 +99,12 @@ def kept_document(place: Union[Path, Run], kind: str, name: Optional[str]) -> tu
     if not isinstance(place, Run):
         return saved_results.file_text(place), str(place)
     if name is None:
-        names = [record.name for record in saved_results.kept_records(place, kind)]
+        names = [record.name for record in saved_results.saved_records(place, kind)]
         if not names:
-            raise saved_results.nothing_kept(place, kind)
+            raise saved_results.nothing_saved(place, kind)
         name = names[-1]
-    record = saved_results.find_kept(place, kind, name)
-    return saved_results.kept_text(place, record), record.file
+    record = saved_results.find_saved(place, kind, name)
+    return saved_results.saved_text(place, record), record.file
 
 
 def place_to_save(text: str) -> tuple[Run, str]:
@@ -116,19 +118,19 @@ def place_to_save(text: str) -> tuple[Run, str]:
     return place, name
 
 
-def save_ledger(run: Run, name: str, ledger: Ledger, **where: Any) -> saved_results.Kept:
-    """Save *ledger* in *run* under *name*; *where* are fields of `Kept`."""
+def save_ledger(run: Run, name: str, ledger: Ledger, **where: Any) -> saved_results.SavedResult:
+    """Save *ledger* in *run* under *name*; *where* are fields of `SavedResult`."""
     sums = {"total_bytes": ledger.rss_bytes, "unused_bytes": retained_bytes(ledger)}
     return saved_results.keep(run, saved_results.LEDGER, name, ledger_json(ledger), **sums, **where)
 
 
-def save_survey(run: Run, name: str, survey: Survey, **where: Any) -> saved_results.Kept:
-    """Save *survey* in *run* under *name*; *where* are fields of `Kept`."""
+def save_survey(run: Run, name: str, survey: Survey, **where: Any) -> saved_results.SavedResult:
+    """Save *survey* in *run* under *name*; *where* are fields of `SavedResult`."""
     sums = {"total_bytes": survey.held_bytes, "unused_bytes": survey.slack_bytes}
     return saved_results.keep(run, saved_results.CONTAINERS, name, containers_json(survey), **sums, **where)
 
 
-def save_heap(run: Run, name: str, text: str, view: HeapView, **where: Any) -> saved_results.Kept:
+def save_heap(run: Run, name: str, text: str, view: HeapView, **where: Any) -> saved_results.SavedResult:
     """Save the document *text* of a heap in *run* under *name*; *view* is the answer in it."""
     sums = {"total_bytes": view.live_bytes, "unused_bytes": view.leaks.least_bytes}
     return saved_results.keep(run, saved_results.HEAP, name, text, **sums, **where)

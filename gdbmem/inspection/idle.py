@@ -39,7 +39,7 @@ _DEEPEST = 200  # steps from a node up to its tree's header
 
 
 @dataclass
-class BlocksLook:
+class BlockCollector:
     """Collects the blocks of the process that it is called with; none if malloc was not read."""
 
     groups: list[BlockGroup] = field(default_factory=list)
@@ -187,7 +187,7 @@ def read_idle(pid: int, seconds: float, *, say: Callable[[str], None]) -> IdleMe
     clear_accessed(pid)
     waited = _wait(pid, seconds)
     accessed = read_accessed(pid)
-    look = BlocksLook()
+    look = BlockCollector()
     found = idle_memory(explain_process(pid, look=look, say=say), accessed, waited)
     types, sizes = idle_types(look.groups, accessed), idle_sizes(look.groups, accessed)
     return found._replace(types=types, sizes=sizes, tree_holders=look.holders)

@@ -20,7 +20,7 @@ from gdbmem.inspection.interpreters import interpreters, module_words, own_envir
 from gdbmem.model.ledger import Ledger
 
 if TYPE_CHECKING:
-    from gdbmem.inspection.block_queries import Looks
+    from gdbmem.inspection.block_queries import BlockQueries
     from gdbmem.model.memory import ThreadPointers
 
 LEDGER, HEAP, PYTHON = "ledger", "heap", "python"  # what a worker can be asked for
@@ -42,16 +42,26 @@ def explain_for_gdb(
     return None
 
 
-def look_for_gdb(
-    pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers], looks: Looks, *, swapped: bool
+def answer_for_gdb(
+    pid: int,
+    name: str,
+    descriptor: int,
+    threads: Sequence[ThreadPointers],
+    queries: BlockQueries,
+    *,
+    swapped: bool,
 ) -> Optional[Ledger]:
-    """Return the ledger, and fill *looks*, likewise."""
-    request = {**stopped_request(pid, name, descriptor, threads), "looks": looks.order(), "swapped": swapped}
+    """Return the ledger of stopped process *pid* and answer *queries*, by a worker; None if no worker is available."""
+    request = {
+        **stopped_request(pid, name, descriptor, threads),
+        "queries": queries.order(),
+        "swapped": swapped,
+    }
     for answer in answers_of_workers(LEDGER, request, descriptor):
         try:
             document = json.loads(answer)
             ledger = read_ledger(document["ledger"], "the worker's answer")
-            looks.fill(document["looks"])
+            queries.fill(document["queries"])
         except (InputError, ValueError, KeyError, TypeError):
             continue
         return ledger

@@ -62,7 +62,7 @@ def check_all() -> list[Check]:
     checks += [_engine(entry) for entry in tables() if entry.library or entry.command]
     if found is not None:
         checks += [_libc_symbols(found), _starts_programs(found)]
-    return [*checks, _attach_rights(), _page_faults(), _unwinding(), _proc(), _runtime_folder()]
+    return [*checks, _attach_rights(), _page_faults(), _unwind_tables(), _proc(), _runtime_folder()]
 
 
 def _packages() -> Check:
@@ -251,7 +251,7 @@ def _page_faults() -> Check:
     return Check(name, count > 0, f"counted {count} of a child, {mode}", needed=False, without=lost)
 
 
-def _unwinding() -> Check:
+def _unwind_tables() -> Check:
     name = "unwind tables"
     if can_unwind():
         return Check(name, True, "read by elfutils' libdw", needed=False)

@@ -144,7 +144,7 @@ def lent_output() -> Iterator[Output]:
     """
     free = [number for number in _DIGITS if not _is_open(number)]
     if len(free) < 2:
-        with _appending():
+        with _append_to_streams():
             yield Output(f">>/proc/{os.getpid()}/fd/1", f"2>>/proc/{os.getpid()}/fd/2")
         return
     output, errors = os.dup2(1, free[0]), os.dup2(2, free[1])
@@ -164,7 +164,7 @@ def _is_open(descriptor: int) -> bool:
 
 
 @contextlib.contextmanager
-def _appending() -> Iterator[None]:
+def _append_to_streams() -> Iterator[None]:
     """Append to the standard streams that are files, as the program does that opens them anew.
 
     Else each would write at its own position, over what the other has written.

@@ -283,7 +283,7 @@ class NotedCall:
                     for one in freeze.threads.values()
                 )
                 if self.has_run() and not inside and not is_taking_signals(freeze):
-                    with _calling(freeze, self._sites) as caller:
+                    with _returning_thread(freeze, self._sites) as caller:
                         caller.system_call(caller.calls.munmap, self._pages, 2 * _PAGE)
                     return
             time.sleep(_BREATH_SECONDS)
@@ -309,7 +309,7 @@ def _opener(files: TargetFiles, name: str) -> Callable[[], BinaryIO]:
 
 
 @contextlib.contextmanager
-def _calling(freeze: Freeze, sites: Optional[CallSites]) -> Iterator[ReturningThread]:
+def _returning_thread(freeze: Freeze, sites: Optional[CallSites]) -> Iterator[ReturningThread]:
     with calling(freeze, maps_of_thread(freeze.pid), sites, refused) as caller:
         assert isinstance(caller, ReturningThread)  # on other machines this is not begun
         yield caller
@@ -352,7 +352,7 @@ def _placed(
     text: bytes,
 ) -> int:
     """Map two pages, fill them, and queue the call; return the pages, 0 if it has to be retried."""
-    with _calling(freeze, sites) as caller:
+    with _returning_thread(freeze, sites) as caller:
         arguments = (0, 2 * _PAGE, _READ_WRITE, _PRIVATE_ANONYMOUS, (1 << 64) - 1, 0)
         pages = caller.system_call(caller.calls.mmap, *arguments)
         if pages >= _FAILED:
@@ -487,7 +487,7 @@ class _Work(NamedTuple):
     ) -> CodeResult:
         pid = self.pid
         mappings = read_maps(pid)
-        reader = _running_reader(pid, memory, mappings)
+        reader = _reader_of_running(pid, memory, mappings)
         placed, way, pause = _place(pid, memory, mappings, reader, folder, source)
         started = time.monotonic()
         try:
@@ -522,7 +522,7 @@ def _check_view(pid: int) -> None:
         )
 
 
-def _running_reader(pid: int, memory: WritableMemory, mappings: list[Mapping]) -> FrameReader:
+def _reader_of_running(pid: int, memory: WritableMemory, mappings: list[Mapping]) -> FrameReader:
     """Return a reader of the frames. Refuse if the main thread runs no Python: while the interpreter starts or ends."""
     reader, main, unread = frame_reader(memory, mappings, pid), None, ""
     deadline = time.monotonic() + _LOOK_SECONDS

@@ -297,7 +297,7 @@ class _LedgerBuilder:
             self.allocated[live] += python.live_bytes
             self.details[live] = {"blocks": python.live_blocks, "arenas": len(python.arenas)}
         if python.inconsistent or python.unread_arenas:
-            self.notices.append(_python_changing(python))
+            self.notices.append(_changing_python_notice(python))
 
     def _settle(self) -> None:
         """Assign the unclaimed rest of each mapping to the entry of its kind."""
@@ -442,7 +442,7 @@ def _arena_key(category: str, number: int) -> Key:
     return (names.in_arena(category), f"arena {number}") if number else (category, "")
 
 
-def _python_changing(python: PythonArenas) -> Notice:
+def _changing_python_notice(python: PythonArenas) -> Notice:
     doubtful = python.inconsistent + python.unread_arenas
     return Notice(
         "python-changing",

@@ -50,7 +50,7 @@ def _matters(ledger: Ledger, size: int) -> bool:
 
 def trial_sentence(ledger: Ledger, row: Tried) -> str:
     """Return what *row* returned, and what it leaves: live blocks, and holes between them."""
-    returned = f"{printable(row.call)} returns {_size(row)} (tried in a copy{_beside_reading(row)})"
+    returned = f"{printable(row.call)} returns {_size(row)} (tried in a copy{_comparison_with_reading(row)})"
     malloc = malloc_of(ledger, row)
     if malloc is None:
         return returned
@@ -80,7 +80,7 @@ def _size(row: Tried) -> str:
     return format_size(returned) if returned > 0 else "nothing"
 
 
-def _beside_reading(row: Tried) -> str:
+def _comparison_with_reading(row: Tried) -> str:
     if row.is_as_read is not False:
         return ""
     return f", although by reading it is {format_size(row.read_bytes or 0)}"

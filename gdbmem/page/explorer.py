@@ -104,8 +104,8 @@ def profile_data(
         "shown": list(shown or (0 if len(snapshots) > 1 else -1, len(snapshots) - 1)),
         "doubt": _doubt(diff, paths, ends),
         "hides": diff.hides_paths,
-        "hiding": _hiding(diff, ends, site) if diff.side_sites else None,
-        "naming": _naming(diff, query, named) if has_all and len(snapshots) > 1 else None,
+        "hiding": _uncertainty(diff, ends, site) if diff.side_sites else None,
+        "naming": _wrapper_names(diff, query, named) if has_all and len(snapshots) > 1 else None,
     }
 
 
@@ -142,7 +142,7 @@ def _threads(diff: Diff, ends: Sequence[int]) -> Optional[dict[str, object]]:
     return {"names": names, "of": of} if len(set(of)) > 1 else None
 
 
-def _naming(diff: Diff, query: Query, named: Optional[tuple[int, int]]) -> dict[str, object]:
+def _wrapper_names(diff: Diff, query: Query, named: Optional[tuple[int, int]]) -> dict[str, object]:
     """Return the data for the wrappers, and with these the names, of any snapshot or two."""
     frames = Frames.of(diff.frames)
     functions: dict[Optional[str], int] = {None: -1}
@@ -163,7 +163,7 @@ def _naming(diff: Diff, query: Query, named: Optional[tuple[int, int]]) -> dict[
     }
 
 
-def _hiding(diff: Diff, ends: Sequence[int], site: Sequence[int]) -> dict[str, object]:
+def _uncertainty(diff: Diff, ends: Sequence[int], site: Sequence[int]) -> dict[str, object]:
     """Return the data for the uncertainty of the difference of any two snapshots."""
     numbers: dict[tuple[int, int], int] = {}  # of frames and the addresses of their calls
     sides = []
@@ -362,7 +362,7 @@ def timeline_script() -> str:
     return _joined(_TIMELINE, "startTimelines")
 
 
-def following() -> str:
+def reload_script() -> str:
     """Return the script by which a served page loads newer versions."""
     return _joined(("follow.js",), "follow")
 

@@ -21,7 +21,7 @@ from gdbmem.errors import Notice
 from gdbmem.formats.stacks import SizeClass
 from gdbmem.model.calltree import Frame
 from gdbmem.model.diff import Diff
-from gdbmem.page.explorer import Explored, digest, following, pack, script, timeline_script
+from gdbmem.page.explorer import Explored, digest, pack, reload_script, script, timeline_script
 from gdbmem.page.pictures import histogram, icicle, spark
 from gdbmem.profiles.own_code import (
     Places,
@@ -248,7 +248,7 @@ def render(page: Page) -> str:
     codes = [
         *([timeline_script()] if any(courses) else []),
         *([script()] if page.explored is not None else []),
-        *([following()] if page.follows is not None else []),
+        *([reload_script()] if page.follows is not None else []),
     ]
     stack = page.explored.stack if page.explored is not None else ""
     style = _own_style() + (_source_style() if any(map(_has_source, page.sections)) else "")
@@ -265,7 +265,7 @@ def render_index(entries: Sequence[IndexRow], follows: tuple[str, str]) -> str:
         (one, datetime.fromtimestamp(one.changed).isoformat(sep=" ", timespec="seconds"))
         for one in sorted(entries, key=lambda one: -one.changed)
     ]
-    return _filled("index.html", _own_style(), [following()], connects=True, rows=rows, follows=follows)
+    return _filled("index.html", _own_style(), [reload_script()], connects=True, rows=rows, follows=follows)
 
 
 def _has_source(section: Section) -> bool:

@@ -127,9 +127,9 @@ def _why(allocator: bfc.Allocator, decision: bfc.Decision) -> str:
             " by fragmentation: enough is free in regions in which nothing is in use,"
             " but regions are neither joined nor returned"
         ),
-        bfc.FRAGMENTATION: " by fragmentation" + _freeing(allocator, decision),
+        bfc.FRAGMENTATION: " by fragmentation" + _if_freed(allocator, decision),
         bfc.FULL: f": only {format_size(free + available)} are free, or left of the limit"
-        f"{_freeing(allocator, decision)}",
+        f"{_if_freed(allocator, decision)}",
     }
     if not allocator.is_complete:
         return {
@@ -139,7 +139,7 @@ def _why(allocator: bfc.Allocator, decision: bfc.Decision) -> str:
             bfc.FULL: ": by the bar less is free",
         }.get(decision.cause, "")
     if allocator.kind == bfc.PYTORCH and decision.cause == bfc.FULL:
-        return f": {format_size(free)} are free, and the device refused a new segment{_freeing(allocator, decision)}"
+        return f": {format_size(free)} are free, and the device refused a new segment{_if_freed(allocator, decision)}"
     return texts.get(decision.cause, "")
 
 
@@ -147,7 +147,7 @@ def _limited(available: int) -> str:
     return "any room" if available >= NO_LIMIT else format_size(available)
 
 
-def _freeing(allocator: bfc.Allocator, decision: bfc.Decision) -> str:
+def _if_freed(allocator: bfc.Allocator, decision: bfc.Decision) -> str:
     """Return "; freeing these 2 chunks of 4.0 MiB would be enough"."""
     obstacle = decision.obstacle
     if obstacle is None:

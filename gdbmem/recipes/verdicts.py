@@ -292,11 +292,11 @@ def _no_match(expectation: Expectation, measured: _Measured) -> str:
     text = f"no path in either snapshot matches '{printable(expectation.path)}'"
     hidden = max(measured.hidden_before, measured.hidden_after)
     if hidden:
-        return f"{text}, but up to {_hiding(hidden)}"
+        return f"{text}, but up to {_hidden_sentence(hidden)}"
     return f"{text}; see the names with  gdbmem show RUN --by path"
 
 
-def _hiding(size_bytes: int) -> str:
+def _hidden_sentence(size_bytes: int) -> str:
     return f"{format_size(size_bytes)} may hide under the threshold of the snapshots; take them with threshold: 0"
 
 
@@ -352,7 +352,7 @@ def _sentence(expectation: Expectation, measured: _Measured, judgement: Judgemen
     if seen == NOT_JUDGED:
         hidden = measured.hidden_after if most else measured.hidden_before
         if hidden and abs(excess) > measured.sampling:
-            return f"{subject} ({limit}), but up to {_hiding(hidden)}"
+            return f"{subject} ({limit}), but up to {_hidden_sentence(hidden)}"
         doubt = f"{samples_off(measured.sampling)}, too much to decide ({limit})"
         option = "period" if unit in (GROWN_BYTES, FAULTED_BYTES) else "sample-rate"
         return f"{subject}, but {doubt}; take more of them with a smaller {option}"

@@ -180,7 +180,7 @@ class FaultRecorder:
         for pid in pids:
             check_analysable(pid, may_be_traced=True)
         everyone = [*pids, *(one for one in descendants(set(pids), parents()) if one not in pids)]
-        with FaultWatch(everyone, period=self._period) as watch, self._ending():
+        with FaultWatch(everyone, period=self._period) as watch, self._end_by_signals():
             recording = self._begun(watch)
             for pid in everyone:
                 self._add_root(recording, pid)
@@ -196,7 +196,7 @@ class FaultRecorder:
         self, words: Sequence[str], *, seconds: float, stdout: Optional[str]
     ) -> FaultRecording:
         """Start a program and record its faults; it is ended after *seconds*. Raises GdbmemError."""
-        with FaultWatch(period=self._period) as watch, self._ending():
+        with FaultWatch(period=self._period) as watch, self._end_by_signals():
             recording = self._begun(watch)
             program = WatchedProgram(words, stdout=stdout)
             recording.program = " ".join(words)
@@ -303,7 +303,7 @@ class FaultRecorder:
         return program.finish()
 
     @contextlib.contextmanager
-    def _ending(self) -> Iterator[None]:
+    def _end_by_signals(self) -> Iterator[None]:
         """Make SIGINT, SIGTERM and SIGHUP end the recording; a second one ends this process."""
         before: dict[int, Any] = {}
 
@@ -394,7 +394,7 @@ class IntervalRecorder:
                 self._watch.wake_by(requests)
             facts = process_facts(pid)
             self.name, self.uid = facts.name, facts.uid
-            self._last = self._reading()
+            self._last = self._read_resident()
             self.maps = b""
             with contextlib.suppress(OSError):
                 self.maps = maps_text(pid)
@@ -446,7 +446,7 @@ class IntervalRecorder:
     def cut(self) -> Interval:
         """Return the recording since the last cut. Raises TargetError if the process has ended."""
         self._take(is_last=True)
-        before, self._last = self._last, self._reading()
+        before, self._last = self._last, self._read_resident()
         # Its record may have been lost.
         program, self._program = self._program, random_bytes(self.pid)
         then, now = self._before, self._counts()
@@ -461,7 +461,7 @@ class IntervalRecorder:
             counted, program != self._program,
         )  # fmt: skip
 
-    def _reading(self) -> Reading:
+    def _read_resident(self) -> Reading:
         found = read_resident(self.pid)
         if found is None:
             raise ended(self.pid)

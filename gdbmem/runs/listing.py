@@ -10,7 +10,7 @@ from gdbmem.errors import Notice
 from gdbmem.json_values import as_json
 from gdbmem.model.calltree import GROWN_BYTES, HEAP_BYTES, PAGE_BYTES
 from gdbmem.runs.run import SnapshotRecord
-from gdbmem.runs.saved_results import Kept
+from gdbmem.runs.saved_results import SavedResult
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console
 from gdbmem.terminal.document import Document, head, to_json
@@ -19,7 +19,7 @@ from gdbmem.text import format_delta, format_duration, format_size, printable
 _NARROW = 64  # columns; in fewer, names and places would be wrapped
 
 
-def print_kept(records: Sequence[Kept], console: Console, *, after_others: bool) -> None:
+def print_saved(records: Sequence[SavedResult], console: Console, *, after_others: bool) -> None:
     """Print the ledgers, the container scans and the heaps, a table each, if there are any."""
     for kind, title, columns in (
         ("ledger", "ledger", ("resident", "kept free")),
@@ -34,7 +34,9 @@ def print_kept(records: Sequence[Kept], console: Console, *, after_others: bool)
             _print_kept(of_kind, title, columns, console)
 
 
-def _print_kept(records: Sequence[Kept], title: str, columns: tuple[str, str], console: Console) -> None:
+def _print_kept(
+    records: Sequence[SavedResult], title: str, columns: tuple[str, str], console: Console
+) -> None:
     table = _columns((title, columns[0], "change", columns[1], "after", "hit"))
     former: Optional[int] = None
     for record in records:
@@ -94,7 +96,7 @@ def _columns(titles: Sequence[str]) -> drawing.Table:
     return table
 
 
-def _where(record: Union[SnapshotRecord, Kept], *, process: Optional[int] = None) -> str:
+def _where(record: Union[SnapshotRecord, SavedResult], *, process: Optional[int] = None) -> str:
     place = printable(record.place) if record.place else ""
     # Thread 1 and the first process are the default and are not printed.
     marks = [f"thread {record.thread}"] if record.thread not in (None, 1) else []
@@ -111,7 +113,7 @@ _FIELDS = ("name", "file", "engine", "place", "thread", "hit", "seconds", "heap_
 
 
 def list_json(
-    records: Iterable[SnapshotRecord], notices: Iterable[Notice] = (), kept: Sequence[Kept] = ()
+    records: Iterable[SnapshotRecord], notices: Iterable[Notice] = (), kept: Sequence[SavedResult] = ()
 ) -> str:
     """Return *records*, and the saved ledgers, container scans and heaps *kept*, as ``kind=list``."""
     listed = [record_object(record) for record in records]
@@ -122,7 +124,7 @@ def list_json(
     return to_json({**head("list", notices), "snapshots": listed, **saved})
 
 
-def _kept(record: Kept, total: str, unused: str) -> Document:
+def _kept(record: SavedResult, total: str, unused: str) -> Document:
     fields = as_json(record, "name", "file", "place", "thread", "hit", "seconds")
     return {**fields, total: record.total_bytes, unused: record.unused_bytes}
 

@@ -35,7 +35,7 @@ MISSING = frozenset(words.slug for words in _WORDS.values())
 _INDEX = "kept.jsonl"
 
 
-class Kept(NamedTuple):
+class SavedResult(NamedTuple):
     """One ledger, survey or heap as the run remembers it; what is unknown is None."""
 
     base_name: str
@@ -59,30 +59,32 @@ class Kept(NamedTuple):
         return distrust.label_of(self)
 
 
-def keep(run: Run, kind: str, name: str, text: str, **fields: Any) -> Kept:
-    """Keep the JSON *text* of a result of *kind* in *run* under *name*; *fields* are those of `Kept`.
+def keep(run: Run, kind: str, name: str, text: str, **fields: Any) -> SavedResult:
+    """Keep the JSON *text* of a result of *kind* in *run* under *name*; *fields* are those of `SavedResult`.
 
     Raises InputError if the name can't be one, or the folder can't be written to.
     """
     distrust.check_name(name)
-    ordinal = 1 + sum(known.base_name == name for known in kept_records(run, kind))
+    ordinal = 1 + sum(known.base_name == name for known in saved_records(run, kind))
     try:
         folder = run.place / _FOLDERS[kind]
         folder.mkdir(mode=0o700, exist_ok=True)
         numbers = [int(path.stem) for path in folder.glob("*.json") if path.stem.isdigit()]
         path = folder / f"{max(numbers, default=0) + 1:04d}.json"
         replace_file(path, json.dumps({**json.loads(text), "name": name}) + "\n")
-        record = Kept(name, ordinal, f"{_FOLDERS[kind]}/{path.name}", kind, **fields)
+        record = SavedResult(name, ordinal, f"{_FOLDERS[kind]}/{path.name}", kind, **fields)
         distrust.append_record(run.place / _INDEX, record)
     except OSError as error:
         raise run.unwritable(error) from error
     return record
 
 
-def kept_records(run: Run, kind: str = "") -> list[Kept]:
+def saved_records(run: Run, kind: str = "") -> list[SavedResult]:
     """Return what *run* has kept of *kind* ("": of all), oldest first."""
     records = [
-        record for record in distrust.read_log(run.folder / _INDEX, Kept).records if kind in ("", record.kind)
+        record
+        for record in distrust.read_log(run.folder / _INDEX, SavedResult).records
+        if kind in ("", record.kind)
     ]
     known = {record.file for record in records}
     for name, folder in _FOLDERS.items():
@@ -94,21 +96,21 @@ def kept_records(run: Run, kind: str = "") -> list[Kept]:
     return distrust.with_names(records, lambda record: (record.kind, record.base_name))
 
 
-def _stray(path: Path, kind: str, file: str, records: Sequence[Kept]) -> list[Kept]:
+def _stray(path: Path, kind: str, file: str, records: Sequence[SavedResult]) -> list[SavedResult]:
     try:
         name = str(json.loads(distrust.read_regular(path))["name"])
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []  # it was cut: the others are still good
     ordinal = 1 + sum(known.kind == kind and known.base_name == name for known in records)
-    return [Kept(name, ordinal, file, kind)]
+    return [SavedResult(name, ordinal, file, kind)]
 
 
-def find_kept(run: Optional[Run], kind: str, name: str) -> Kept:
+def find_saved(run: Optional[Run], kind: str, name: str) -> SavedResult:
     """Return the result *name* of *run*; ``NAME`` is the last of that name, ``NAME#1`` the first.
 
     Raises InputError, with the existing names, if there is none (*run* None: no run has begun).
     """
-    records = kept_records(run, kind) if run is not None else []
+    records = saved_records(run, kind) if run is not None else []
     found = distrust.find_record(records, name)
     if found is not None:
         return found
@@ -121,7 +123,7 @@ def find_kept(run: Optional[Run], kind: str, name: str) -> Kept:
     )
 
 
-def kept_text(run: Run, record: Kept) -> str:
+def saved_text(run: Run, record: SavedResult) -> str:
     """Return the JSON text of *record*; raises InputError if its file is gone."""
     try:
         return distrust.read_regular(run.file(record.file)).decode("utf-8", "replace")
@@ -133,7 +135,7 @@ def kept_text(run: Run, record: Kept) -> str:
         ) from error
 
 
-def nothing_kept(run: Run, kind: str) -> InputError:
+def nothing_saved(run: Run, kind: str) -> InputError:
     """Return the error for a *run* that keeps nothing of *kind*."""
     return InputError(
         f"{printable(run.folder.name)} keeps no {kind}",

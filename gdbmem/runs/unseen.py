@@ -12,11 +12,11 @@ from gdbmem.model.calltree import GROWN_BYTES, HEAP_BYTES
 from gdbmem.model.judgement import Unseen, name_status, unseen_end
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.run import Run, SnapshotRecord
-from gdbmem.runs.saved_results import HEAP, LEDGER, Kept, find_kept, kept_records
+from gdbmem.runs.saved_results import HEAP, LEDGER, SavedResult, find_saved, saved_records
 from gdbmem.text import format_size, plural, printable
 
 SNAP = "snap"
-Record = Union[SnapshotRecord, Kept]
+Record = Union[SnapshotRecord, SavedResult]
 
 # Bytes: less comes and goes with libraries, buffers and stacks, and natively with the tables of the profiler.
 _LEAST_OUTSIDE = {"massif": 64 << 10, "memcheck": 64 << 10, "faults": 64 << 10}
@@ -135,7 +135,7 @@ def unseen_in_run(run: Run, kind: str, names: Sequence[str], *, unit: str = HEAP
 
 def check_order(run: Run, kind: str, names: Sequence[str]) -> None:
     """Raise InputError unless the first of *names* was recorded before the second: they may be one and the same."""
-    known: Sequence[Record] = run.snapshots if kind == SNAP else kept_records(run, kind)
+    known: Sequence[Record] = run.snapshots if kind == SNAP else saved_records(run, kind)
     files = [record.file for record in known]
     places = [
         files.index(found.file) for found in (_find(run, kind, name) for name in names) if found is not None
@@ -163,7 +163,7 @@ def _hits(run: Run, name: str) -> str:
 
 def _find(run: Run, kind: str, name: str) -> Optional[Record]:
     with contextlib.suppress(InputError):
-        return run.record(name) if kind == SNAP else find_kept(run, kind, name)
+        return run.record(name) if kind == SNAP else find_saved(run, kind, name)
     return None
 
 

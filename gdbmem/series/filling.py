@@ -73,7 +73,7 @@ def total_points(recording: Recording) -> Filled:
         between = looks[bisect.bisect_left(times, before[0]) : bisect.bisect_right(times, after[0])]
         if not follows_family:
             filled += [*_between(before, after, between, private.get(before[0], {})), after]
-        changed = by_others[-1][1] * _surviving(between) + _by_others(between, before, after)
+        changed = by_others[-1][1] * _surviving_share(between) + _by_others(between, before, after)
         by_others.append((after[0], changed))
     if follows_family:
         return Filled(points, by_cgroup=len(points) - len(read), by_others=by_others)
@@ -118,7 +118,7 @@ def without_others(points: Sequence[_Point], by_others: Sequence[_Point]) -> lis
     return found
 
 
-def _surviving(looks: Sequence[_Look]) -> float:
+def _surviving_share(looks: Sequence[_Look]) -> float:
     """Return the share of the memory at the first of *looks* whose processes live at the last one."""
     if not looks:
         return 1.0

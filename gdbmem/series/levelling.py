@@ -66,10 +66,10 @@ def _flattens(times: Sequence[float], values: Sequence[float], chain: Sequence[S
         return fit.residual if (fit.slope > 0) == rising else math.inf
 
     flat = min(
-        _least(lambda scale: flattened(_saturating, scale), 0.01, _SLOWEST),
+        _least(lambda scale: flattened(_saturating_curve, scale), 0.01, _SLOWEST),
         _least(lambda scale: flattened(_logarithmic, scale), 0.0005, 0.15),
     )
-    over_line = _least(lambda scale: fit_line(places, ys, _saturating(scale)).residual, 0.01, _SLOWEST)
+    over_line = _least(lambda scale: fit_line(places, ys, _saturating_curve(scale)).residual, 0.01, _SLOWEST)
     corners = sum((y - _on(chain, x)) ** 2 for x, y in zip(xs, ys))
 
     def score(squares: float, parameters: int) -> float:
@@ -96,13 +96,15 @@ def find_ending(
 ) -> Optional[SeriesEnd]:
     """Return the limit of *chain* if an exponential without a further slope explains it, or an end of it."""
     for start in range(len(chain)):
-        ending = _ending(times, values, chain[start:])
+        ending = _series_end(times, values, chain[start:])
         if ending is not None:
             return ending
     return None
 
 
-def _ending(times: Sequence[float], values: Sequence[float], chain: Sequence[Stretch]) -> Optional[SeriesEnd]:
+def _series_end(
+    times: Sequence[float], values: Sequence[float], chain: Sequence[Stretch]
+) -> Optional[SeriesEnd]:
     begin, end = chain[0].begin, chain[-1].end
     xs, ys = bins(times[begin:end], values[begin:end], 2 * _BINS)
     size, span = len(xs), xs[-1] - xs[0]
@@ -111,13 +113,13 @@ def _ending(times: Sequence[float], values: Sequence[float], chain: Sequence[Str
     places = [(x - xs[0]) / span for x in xs]
 
     def alone(logarithm: float) -> float:
-        shape = _saturating(math.exp(logarithm))
+        shape = _saturating_curve(math.exp(logarithm))
         return fit_line([shape(x) for x in places], ys).residual
 
     scale = math.exp(_golden(alone, math.log(0.02), math.log(_SOON_ENOUGH)))
     if scale > 0.95 * _SOON_ENOUGH:
         return None
-    shape = _saturating(scale)
+    shape = _saturating_curve(scale)
     fit = fit_line([shape(x) for x in places], ys)
     both = fit_line(places, ys, shape)
     error = max(both.error, QUANTUM_BYTES)
@@ -163,7 +165,7 @@ def _least(of: Callable[[float], float], low: float, high: float) -> float:
     return min(found[best], of(math.exp(_golden(lambda logarithm: of(math.exp(logarithm)), *near))))
 
 
-def _saturating(scale: float) -> Curve:
+def _saturating_curve(scale: float) -> Curve:
     return lambda x: 1 - math.exp(-x / scale)
 
 

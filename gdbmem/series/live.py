@@ -147,7 +147,7 @@ class _SharedArea(_ScreenArea):
         lines = [*lines, *[""] * (self.height(rows) - 1 - len(lines))]
         text = ""
         if self._reserved != (len(lines), rows):
-            text = self._released() + self._reserving(len(lines), rows)
+            text = self._released() + self._reserve_lines(len(lines), rows)
         top = rows - len(lines) + 1
         drawn = "".join(f"\x1b[{top + at};1H{_ERASE_LINE}{line}" for at, line in enumerate(lines))
         self._write(f"{text}{_SAVE}{drawn}{_RESTORE}")
@@ -156,7 +156,7 @@ class _SharedArea(_ScreenArea):
         """Give the lines back."""
         self._write(self._released())
 
-    def _reserving(self, count: int, rows: int) -> str:
+    def _reserve_lines(self, count: int, rows: int) -> str:
         self._reserved = (count, rows)
         # If the cursor is further down, the text above it scrolls.
         return f"{_DOWN * count}\x1b[{count}A{_SAVE}\x1b[1;{rows - count}r{_RESTORE}"

@@ -56,7 +56,9 @@ def find_teeth(times: Sequence[float], values: Sequence[float], *, regular: bool
         holds = _are_alike(times, heights, peaks) and _is_clean(level, turns, mean(heights))
     else:
         floor = [times[i] for i in lowest], [values[i] for i in lowest]
-        holds = _spacing(peaks) >= _FEWEST_SAMPLES_IRREGULAR and _have_one_floor(*floor, median(heights))
+        holds = _median_distance(peaks) >= _FEWEST_SAMPLES_IRREGULAR and _have_one_floor(
+            *floor, median(heights)
+        )
     if not holds:
         return None
     return Teeth(peaks, lowest, _period(times, peaks, lowest), median(heights), regular)
@@ -100,7 +102,7 @@ def _have_one_floor(xs: Sequence[float], ys: Sequence[float], height: float) -> 
     return fit_line(xs, ys).residual <= len(xs) * (_EVEN_FLOOR * height) ** 2
 
 
-def _spacing(peaks: Sequence[int]) -> float:
+def _median_distance(peaks: Sequence[int]) -> float:
     return median(b - a for a, b in zip(peaks, peaks[1:]))
 
 
@@ -115,7 +117,7 @@ def _stand_out(
     return (
         mean(heights) >= 6 * noise
         and min(median(drops), median(rises)) >= 0.5 * mean(heights)
-        and _spacing(peaks) >= _FEWEST_A_TOOTH
+        and _median_distance(peaks) >= _FEWEST_A_TOOTH
     )
 
 

@@ -659,14 +659,14 @@ def _thin_between(connection: sqlite3.Connection, begin: float, end: float, stre
             f"SELECT t, {', '.join(_KEPT_BY)} FROM sample WHERE line = ? AND t >= ? AND t < ? ORDER BY t",
             (line, begin, end),
         ).fetchall()
-        kept = _telling(rows, stretch)
+        kept = _times_to_keep(rows, stretch)
         surplus = [(line, row[0]) for row in rows if row[0] not in kept]
         connection.executemany("DELETE FROM sample WHERE line = ? AND t = ?", surplus)
         dropped += len(surplus)
     return dropped
 
 
-def _telling(rows: Sequence[tuple[Any, ...]], stretch: float) -> set[float]:
+def _times_to_keep(rows: Sequence[tuple[Any, ...]], stretch: float) -> set[float]:
     """Return the times of *rows* to keep: of each stretch the first, and the extremes of each metric."""
     kept = set()
     stretches: dict[int, list[tuple[Any, ...]]] = {}

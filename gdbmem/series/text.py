@@ -77,7 +77,7 @@ def print_summary(summary: SeriesSummary, console: Console, *, next_commands: Se
         print_sentence(console, sentence)
     print_verdict(summary.verdict, console)
     if summary.resolve_bytes_per_second is not None:
-        print_sentence(console, _resolving(summary.verdict, summary.resolve_bytes_per_second))
+        print_sentence(console, _time_to_resolve(summary.verdict, summary.resolve_bytes_per_second))
     for command in next_commands:
         print_sentence(console, f"next: {command}", "bold")
     print_notices(summary.notices, console)
@@ -98,7 +98,7 @@ def print_verdict(verdict: Verdict, console: Console) -> None:
         )
 
 
-def _resolving(verdict: Verdict, slope: float) -> str:
+def _time_to_resolve(verdict: Verdict, slope: float) -> str:
     seconds = seconds_to_resolve(verdict, slope)
     rate = format_rate(slope).lstrip("+")
     if seconds is None:

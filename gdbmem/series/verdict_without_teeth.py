@@ -112,7 +112,7 @@ def judge_course(times: Sequence[float], values: Sequence[float], metric: str) -
     for line in _ends(course, last):
         if line.is_trend and line.proves_change and _stands_out(course, line, course.stretches[:-1]):
             if slows_down(times, values, chain):
-                return _slowing(course, chain, now)
+                return _decelerating_verdict(course, chain, now)
             return _trend(course, line)
         if line.is_level and _is_flatter(line, now):
             level = level or line
@@ -128,7 +128,7 @@ def judge_course(times: Sequence[float], values: Sequence[float], metric: str) -
         if line.is_trend and line.proves_change and _stands_out(course, line, before):
             return _trend(course._replace(stretches=[*before, alike._replace(end=len(times))]), line)
     if slows:
-        return _slowing(course, chain, now)
+        return _decelerating_verdict(course, chain, now)
     return _growth_in_jumps(course, now) or _growth_with_onset(course) or _level(course, now)
 
 
@@ -342,7 +342,7 @@ def _level_since(course: Course, begin: float, size: str) -> float:
     return begin
 
 
-def _slowing(course: Course, chain: Sequence[Stretch], now: FittedLine) -> Verdict:
+def _decelerating_verdict(course: Course, chain: Sequence[Stretch], now: FittedLine) -> Verdict:
     """Return the verdict on decelerating growth: a plateau if its end level is known."""
     ending = find_ending(course.times, course.values, chain)
     if ending is None:

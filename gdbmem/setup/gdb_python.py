@@ -172,7 +172,7 @@ def run_python_in_gdb(
         ) from error
     output = done.stdout.decode("utf-8", "surrogateescape")
     complaints = done.stderr.decode("utf-8", "surrogateescape").strip().splitlines()
-    return output, _telling(complaints)
+    return output, _last_complaint(complaints)
 
 
 def loading_problem(gdb: str, gdbinit: Optional[Path] = None, *, auto_load: bool = False) -> str:
@@ -192,7 +192,7 @@ def loading_problem(gdb: str, gdbinit: Optional[Path] = None, *, auto_load: bool
     return "" if "gdbmem-works" in output else printable(complaint) or "it prints nothing"
 
 
-def _telling(complaints: list[str]) -> str:
+def _last_complaint(complaints: list[str]) -> str:
     # gdb's last line only reports a failure; the exception is above it. gdb 10 has no setting "debuginfod".
     others = ("Error while executing Python code", 'No symbol "debuginfod"')
     telling = [line.strip() for line in complaints if not line.startswith(others)]

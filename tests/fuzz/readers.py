@@ -56,7 +56,7 @@ from gdbmem.pools.output import pools_json, render_pools
 from gdbmem.python.lines import print_lines
 from gdbmem.recipes.reader import parse_recipe
 from gdbmem.runs.run import DATABASE, Run
-from gdbmem.runs.saved_results import kept_records
+from gdbmem.runs.saved_results import saved_records
 from gdbmem.series.store import Recording, SeriesWriter, read_journal
 from gdbmem.series.summary import summarize
 from gdbmem.terminal.console import make_console
@@ -165,7 +165,7 @@ def _run(data: bytes) -> None:
         with contextlib.suppress(InputError):
             run.path(record)
     list(run.notices)
-    kept_records(run)
+    saved_records(run)
 
 
 def _runs() -> Sequence[bytes]:

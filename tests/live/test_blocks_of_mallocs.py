@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import TargetError
-from gdbmem.inspection.block_queries import Looks
+from gdbmem.inspection.block_queries import BlockQueries
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.ledger.output import chunk_document
 from gdbmem.linux.memory.process_memory import ProcMemory
@@ -35,19 +35,19 @@ def test_each_class_has_as_many_blocks_as_the_program_made_objects_in_any_malloc
     allocator: str, program: Program
 ) -> None:
     with running([program("block_types"), "waits"], preloaded(allocator)) as target:
-        looks = Looks.asked(types=True, vectors=True)
-        assert looks is not None
-        ledger = explain_process(target.pid, look=looks)
-    assert looks.types is not None and looks.vectors is not None and not looks.types.notices
-    counts = {(one.kind, one.name): one.blocks for one in looks.types.types}
+        queries = BlockQueries.asked(types=True, vectors=True)
+        assert queries is not None
+        ledger = explain_process(target.pid, look=queries)
+    assert queries.types is not None and queries.vectors is not None and not queries.types.notices
+    counts = {(one.kind, one.name): one.blocks for one in queries.types.types}
     kinds = {kind: count for (kind, name), count in COUNTS.items() if name is None}
     assert {kind: counts[kind, ""] for kind in kinds} == kinds
     classes = [count for (_, name), count in COUNTS.items() if name is not None]
     assert set(classes) <= set(counts.values())
     (malloc,) = ledger.mallocs
     assert sum(counts.values()) == malloc.live_blocks
-    assert sum(one.bytes for one in looks.types.types) == malloc.live_bytes
-    assert (looks.vectors.vectors, looks.vectors.capacity_bytes) == (1, 80000)
+    assert sum(one.bytes for one in queries.types.types) == malloc.live_bytes
+    assert (queries.vectors.vectors, queries.vectors.capacity_bytes) == (1, 80000)
 
 
 @pytest.mark.parametrize("allocator", ALLOCATORS)
@@ -58,21 +58,21 @@ def test_a_block_is_shown_with_what_points_to_it_and_the_picture_has_the_bytes_o
         at, count = (int(word) for word in re.findall(r"^table (\d+) (\d+)$", target.output, re.M)[0])
         with ProcMemory(target.pid) as memory:
             blocks = words_at(memory, at, count)
-        looks = Looks.asked(blocks[0] + 100, map=True)
-        assert looks is not None
-        ledger = explain_process(target.pid, look=looks)
+        queries = BlockQueries.asked(blocks[0] + 100, map=True)
+        assert queries is not None
+        ledger = explain_process(target.pid, look=queries)
         with pytest.raises(TargetError, match=f"free block.*{allocator}|has no memory there"):
-            explain_process(target.pid, look=Looks.asked(blocks[0] + 8000))
+            explain_process(target.pid, look=BlockQueries.asked(blocks[0] + 8000))
         with pytest.raises(TargetError, match=f"{allocator} doesn't have"):
-            explain_process(target.pid, look=Looks.asked(bins=True))
-    assert looks.chunk is not None and looks.map is not None
-    shown = chunk_document(looks.chunk, {})
+            explain_process(target.pid, look=BlockQueries.asked(bins=True))
+    assert queries.chunk is not None and queries.map is not None
+    shown = chunk_document(queries.chunk, {})
     assert shown["chunk"]["memory"] == blocks[0]  # type: ignore[index]
-    assert (looks.chunk.chunk.address, looks.chunk.pointer_count) == (blocks[0], 1)
-    assert looks.chunk.pointers[0].address == at
+    assert (queries.chunk.chunk.address, queries.chunk.pointer_count) == (blocks[0], 1)
+    assert queries.chunk.pointers[0].address == at
     (malloc,) = ledger.mallocs
-    live, cached, pinned, free, _ = looks.map.totals()
-    cells = sum(len(region.cells) for region in looks.map.regions)
+    live, cached, pinned, free, _ = queries.map.totals()
+    cells = sum(len(region.cells) for region in queries.map.regions)
     for part, labels in (
         (live, (names.LIVE,)),
         (cached, (names.IN_CACHES,)),

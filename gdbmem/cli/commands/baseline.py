@@ -27,7 +27,7 @@ from gdbmem.gates.baseline import (
     Sides,
     baselines_json,
     decide,
-    differing,
+    describe_differences,
     judge_baseline,
     measures_of,
     read_baselines,
@@ -266,7 +266,7 @@ def _built(command: str) -> bool:
 
 
 def _value(measures: RunMeasures, sides: _Baselines) -> float:
-    different = differing(sides.good.surroundings, measures.surroundings)
+    different = describe_differences(sides.good.surroundings, measures.surroundings)
     if different:
         raise InputError(f"not comparable with the baselines: {different}", slug="not-comparable")
     name = sides.measure.name

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from gdbmem.api.profiles import Run, find_operand
-from gdbmem.api.runs import kept_records
+from gdbmem.api.runs import saved_records
 from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.commands.description import Command, Option
 from gdbmem.commands.shell import SHELL_COMMANDS
@@ -108,5 +108,5 @@ def _of_run(current: str) -> Iterable[str]:
     place, rest = find_operand(head)
     if not isinstance(place, Run) or rest is not None:
         return []
-    names = [record.name for record in place.snapshots] + [record.name for record in kept_records(place)]
+    names = [record.name for record in place.snapshots] + [record.name for record in saved_records(place)]
     return [f"{head}:{name}" for name in dict.fromkeys(names)]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional, TextIO
 
 from gdbmem.api.ledgers import (
-    Looks,
+    BlockQueries,
     class_names,
     explain,
     explain_container,
@@ -69,14 +69,14 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         open_named(args.map, force=args.force) as picture,
         open_named(args.html, force=args.force) as page,
     ):
-        looks = Looks.of_options(args, chunk_at)
-        ledger = _explain(args, pid, looks)
+        queries = BlockQueries.of_options(args, chunk_at)
+        ledger = _explain(args, pid, queries)
         if page is not None:
-            _write_page(ledger, looks, page)
+            _write_page(ledger, queries, page)
         if kept_in is not None:
             _save(*kept_in, ledger)
         host = Host(make_console, class_names, pinner_paths)
-        write_result(ledger, looks, args, host, stream, picture=picture, earlier=earlier)
+        write_result(ledger, queries, args, host, stream, picture=picture, earlier=earlier)
     return 0
 
 
@@ -135,20 +135,20 @@ def _run_idle(args: argparse.Namespace, pid: Optional[int]) -> int:
     return 0
 
 
-def _write_page(ledger: Ledger, looks: Optional[Looks], stream: TextIO) -> None:
+def _write_page(ledger: Ledger, queries: Optional[BlockQueries], stream: TextIO) -> None:
     from gdbmem.page.ledger_page import ledger_page  # for --html alone
     from gdbmem.page.page import render  # with it
 
-    stream.write(render(ledger_page(ledger, looks.map if looks is not None else None)))
+    stream.write(render(ledger_page(ledger, queries.map if queries is not None else None)))
 
 
-def _explain(args: argparse.Namespace, pid: Optional[int], looks: Optional[Looks]) -> Ledger:
+def _explain(args: argparse.Namespace, pid: Optional[int], queries: Optional[BlockQueries]) -> Ledger:
     with Working(f"walking the heaps of {f'process {pid}' if pid is not None else args.core}"):
         if pid is not None:
             return explain(
-                pid, copy=args.fork, swapped=args.swapped, tried=args.tried, progress=say, look=looks
+                pid, copy=args.fork, swapped=args.swapped, tried=args.tried, progress=say, look=queries
             )
-        return explain_core(args.core, args.target, look=looks)
+        return explain_core(args.core, args.target, look=queries)
 
 
 def _save(run: Run, name: str, ledger: Ledger) -> None:

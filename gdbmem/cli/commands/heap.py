@@ -84,19 +84,19 @@ def _query(args: argparse.Namespace) -> HeapQuery:
     return HeapQuery(args.by, args.top, args.min or 0, args.depth, args.without or (), args.leaks, block)
 
 
-def _reading(args: argparse.Namespace, pid: Optional[int]) -> contextlib.AbstractContextManager[object]:
+def _progress_bar(args: argparse.Namespace, pid: Optional[int]) -> contextlib.AbstractContextManager[object]:
     return Working(f"reading the heap of {f'process {pid}' if pid is not None else args.core}")
 
 
 def _view(args: argparse.Namespace, pid: Optional[int]) -> HeapView:
-    with _reading(args, pid):
+    with _progress_bar(args, pid):
         if pid is None:
             return heap_of_core(args.core, args.target, _query(args))
         return heap(pid, _query(args), copy=args.fork, swapped=args.swapped, progress=say)
 
 
 def _whole(args: argparse.Namespace, pid: Optional[int]) -> SavedHeap:
-    with _reading(args, pid):
+    with _progress_bar(args, pid):
         if pid is None:
             return whole_heap_of_core(args.core, args.target, _query(args))
         return whole_heap(pid, _query(args), copy=args.fork, swapped=args.swapped, progress=say)

@@ -21,7 +21,7 @@ from gdbmem.debugger.memwatch.gauges.gauge import HeapReader
 from gdbmem.debugger.program import GdbMemory, selection_kept
 from gdbmem.debugger.terminal import console_on, file_name, gdb_text, symbol_at
 from gdbmem.errors import GdbmemError, Notice, TargetError, UsageError
-from gdbmem.inspection.block_queries import VECTORS, Looks
+from gdbmem.inspection.block_queries import VECTORS, BlockQueries
 from gdbmem.ledger.blocks import print_vectors, vectors_json
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import process_facts
@@ -47,9 +47,9 @@ def show_everywhere(args: argparse.Namespace) -> None:
             hint="leave out --save, --since and EXPR",
         )
     with open_output(args.output, force=args.force) as stream:
-        looks = Looks(frozenset([VECTORS]))
-        read_ledger_here(looks)
-        found = looks.vectors
+        queries = BlockQueries(frozenset([VECTORS]))
+        read_ledger_here(queries)
+        found = queries.vectors
         assert found is not None
         owners = {vector.owner: _owner(vector) for vector in found.largest[: args.top]}
         if args.json:

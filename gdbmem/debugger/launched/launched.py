@@ -138,7 +138,7 @@ def _add_hook(name: str, call: str) -> None:
 
 
 @noticed
-def _continuing(event: gdb.ContinueEvent) -> None:
+def _on_continue(event: gdb.ContinueEvent) -> None:
     try:
         with contextlib.suppress(GdbmemError):  # the launcher has ended: the next prompt reports it
             session.give_keyboard()
@@ -148,7 +148,7 @@ def _continuing(event: gdb.ContinueEvent) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def _calling(event: gdb.Event) -> None:
+def _on_call(event: gdb.Event) -> None:
     """Watch for Ctrl-C during a call that gdb makes the program execute."""
     if session.native is None:
         return
@@ -202,8 +202,8 @@ def connect() -> None:
         session.open_wire()
         step_in_place()
         connect_program()
-        gdb.events.cont.connect(_continuing)
-        gdb.events.inferior_call.connect(_calling)
+        gdb.events.cont.connect(_on_continue)
+        gdb.events.inferior_call.connect(_on_call)
         if messages.NATIVE not in os.environ:  # there gdb gets them from its command line, with redirections
             session.arguments.show(list(session.run.facts["arguments"]))
         session.ask(messages.Ready(), messages.Done)

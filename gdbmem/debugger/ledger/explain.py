@@ -18,9 +18,9 @@ from gdbmem.debugger.names import class_names
 from gdbmem.debugger.program import register, selection_kept, thread_pointer
 from gdbmem.debugger.terminal import console_on, gdb_text
 from gdbmem.errors import GdbmemError, TargetError, UsageError
-from gdbmem.inspection.block_queries import Looks
+from gdbmem.inspection.block_queries import BlockQueries
 from gdbmem.inspection.interpreters import INTERPRETER
-from gdbmem.inspection.worker_requests import explain_for_gdb, look_for_gdb
+from gdbmem.inspection.worker_requests import answer_for_gdb, explain_for_gdb
 from gdbmem.json_values import as_json
 from gdbmem.ledger.document import ledger_json
 from gdbmem.ledger.output import Host, write_result
@@ -50,8 +50,8 @@ _GENERAL = [f"$r{name}" for name in ("ax", "bx", "cx", "dx", "si", "di", "bp", *
 ]
 
 
-def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) -> Ledger:
-    """Return the ledger of the stopped process or core, and fill *looks*.
+def read_ledger_here(queries: Optional[BlockQueries] = None, *, swapped: bool = False) -> Ledger:
+    """Return the ledger of the stopped process or core, and fill *queries*.
 
     Swapped pages are read only if *swapped*, because reading brings them back into memory.
     Raises TargetError with the reason if there is none.
@@ -60,7 +60,7 @@ def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) ->
     if core is not None:
         from gdbmem.inspection.read_process import explain_core  # slow to import
 
-        of_core = explain_core(core, look=looks)
+        of_core = explain_core(core, look=queries)
         of_core.check()
         return of_core
     pid = local_pid()
@@ -71,14 +71,14 @@ def read_ledger_here(looks: Optional[Looks] = None, *, swapped: bool = False) ->
     with ProcMemory(pid) as memory:
         if _is_small(facts):
             ledger = None
-        elif looks is None:
+        elif queries is None:
             ledger = explain_for_gdb(pid, facts.name, memory.descriptor, threads, swapped=swapped)
         else:
-            ledger = look_for_gdb(pid, facts.name, memory.descriptor, threads, looks, swapped=swapped)
+            ledger = answer_for_gdb(pid, facts.name, memory.descriptor, threads, queries, swapped=swapped)
         if ledger is None:
             from gdbmem.inspection.read_process import explain_stopped  # which a worker spares gdb
 
-            ledger = explain_stopped(pid, facts.name, memory, threads, look=looks, swapped=swapped)
+            ledger = explain_stopped(pid, facts.name, memory, threads, look=queries, swapped=swapped)
     ledger.check()
     return ledger
 
@@ -195,16 +195,18 @@ def _write_ledger(
     args: argparse.Namespace, earlier: Optional[Ledger], stream: TextIO, picture: Optional[TextIO]
 ) -> None:
     """Read the ledger, save it, draw it, and write it or the change since *earlier*."""
-    looks = Looks.of_options(args, address_in(args.chunk, "--chunk") if args.chunk is not None else None)
-    ledger = read_ledger_here(looks, swapped=args.swapped)
+    queries = BlockQueries.of_options(
+        args, address_in(args.chunk, "--chunk") if args.chunk is not None else None
+    )
+    ledger = read_ledger_here(queries, swapped=args.swapped)
     if args.save is not None:
         from gdbmem.debugger.ledger.saved import keep_ledger  # slow to import
 
         say(f"ledger saved as {keep_ledger(args.save, ledger).label}")
     host = Host(console_on, class_names, _paths_of_pinners)
     name = args.save or "now"
-    write_result(ledger, looks, args, host, stream, picture=picture, earlier=earlier, name=name)
-    drawn = looks.map if looks is not None else None
+    write_result(ledger, queries, args, host, stream, picture=picture, earlier=earlier, name=name)
+    drawn = queries.map if queries is not None else None
     if picture is not None and drawn is not None:
         say(f"the heap is drawn in {args.map}")
     if args.html is not None:

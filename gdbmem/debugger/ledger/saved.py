@@ -11,7 +11,7 @@ from gdbmem.debugger.snapshots.snapshots import beside_resident_facts
 from gdbmem.debugger.stopping.stops import hits_here
 from gdbmem.errors import InputError
 from gdbmem.formats.documents import read_heap, read_heap_view, read_ledger, read_survey
-from gdbmem.inspection.holdings import kept_document, save_heap, save_ledger, save_survey
+from gdbmem.inspection.holdings import save_heap, save_ledger, save_survey, saved_document
 from gdbmem.model.containers import Survey
 from gdbmem.model.ledger import Ledger
 from gdbmem.runs.operand import find_operand
@@ -20,24 +20,24 @@ from gdbmem.runs.saved_results import (
     HEAP,
     LEDGER,
     MISSING,
-    Kept,
-    find_kept,
-    kept_records,
-    kept_text,
+    SavedResult,
+    find_saved,
+    saved_records,
+    saved_text,
 )
 
 
-def keep_ledger(name: str, ledger: Ledger, *, hit: Optional[int] = None) -> Kept:
+def keep_ledger(name: str, ledger: Ledger, *, hit: Optional[int] = None) -> SavedResult:
     """Save *ledger* under *name* in this gdb's run, which is created if necessary."""
     return save_ledger(session.run_of("none"), name, ledger, **_where(hit))
 
 
-def keep_survey(name: str, survey: Survey, *, hit: Optional[int] = None) -> Kept:
+def keep_survey(name: str, survey: Survey, *, hit: Optional[int] = None) -> SavedResult:
     """Save *survey* under *name* in this gdb's run, which is created if necessary."""
     return save_survey(session.run_of("none"), name, survey, **_where(hit))
 
 
-def keep_heap(name: str, text: str, *, hit: Optional[int] = None) -> Kept:
+def keep_heap(name: str, text: str, *, hit: Optional[int] = None) -> SavedResult:
     """Save the heap in the document *text* under *name* in this gdb's run, which is created if necessary."""
     view = read_heap_view(text, name)
     return save_heap(session.run_of("none"), name, text, view, **_where(hit))
@@ -55,7 +55,7 @@ def _where(hit: Optional[int]) -> dict[str, object]:
 
 def saved_names(kind: str) -> list[str]:
     """Return the names of the results of *kind*, LEDGER, CONTAINERS or HEAP, in this gdb's run."""
-    return [record.name for record in kept_records(session.run, kind)] if session.has_run else []
+    return [record.name for record in saved_records(session.run, kind)] if session.has_run else []
 
 
 def kept_ledger(text: str) -> Ledger:
@@ -79,8 +79,8 @@ def _document(text: str, kind: str) -> tuple[str, str]:
     """Return the JSON that *text* names, and its label."""
     own = session.run if session.has_run else None
     try:
-        record = find_kept(own, kind, text)
-        return kept_text(own, record), record.file  # type: ignore[arg-type]
+        record = find_saved(own, kind, text)
+        return saved_text(own, record), record.file  # type: ignore[arg-type]
     except InputError as error:
         if error.slug not in MISSING:
             raise
@@ -89,4 +89,4 @@ def _document(text: str, kind: str) -> tuple[str, str]:
         place, name = find_operand(text)
     except InputError:
         raise unknown from None
-    return kept_document(place, kind, name)
+    return saved_document(place, kind, name)

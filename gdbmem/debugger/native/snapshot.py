@@ -22,7 +22,7 @@ from gdbmem.debugger.program import InternalBreakpoint, executions
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import NativeProgram, session
 from gdbmem.debugger.snapshots.snapshots import (
-    BesideFacts,
+    UncountedFacts,
     beside_resident_facts,
     outside_facts,
     summary_line,
@@ -118,7 +118,7 @@ class PendingSnapshot:
         )
         return record, _summary(record, profile) if with_sites else ""
 
-    def _outside(self, profile: StackProfile) -> BesideFacts:
+    def _outside(self, profile: StackProfile) -> UncountedFacts:
         """Return the fields of the record on memory that the engine does not count."""
         if profile.faults is not None:
             beside = beside_resident_facts()

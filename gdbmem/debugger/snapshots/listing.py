@@ -20,10 +20,10 @@ from gdbmem.profiles.diff import diff_series
 from gdbmem.profiles.documents import diff_json, profile_json
 from gdbmem.profiles.paths import query_from
 from gdbmem.profiles.text import print_diff, print_timeline
-from gdbmem.runs.listing import list_json, print_kept, print_snapshots
+from gdbmem.runs.listing import list_json, print_saved, print_snapshots
 from gdbmem.runs.operand import load_record, process_notices, unit_of
 from gdbmem.runs.run import SnapshotRecord
-from gdbmem.runs.saved_results import kept_records
+from gdbmem.runs.saved_results import saved_records
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.terminal.console import open_output
 from gdbmem.text import printable
@@ -41,7 +41,7 @@ class ListCommand(Command):
     """List the snapshots, ledgers and container scans of this run, with the program's location."""
 
     def run(self, args: argparse.Namespace) -> None:
-        kept = kept_records(session.run) if session.has_run else []
+        kept = saved_records(session.run) if session.has_run else []
         records = _records() if not kept else session.run.snapshots
         with open_output(args.output, force=args.force) as stream:
             if args.json:
@@ -52,7 +52,7 @@ class ListCommand(Command):
                 console = console_on(stream)
                 if records:
                     print_snapshots(records, console, unit=unit_of(session.run, records[-1]))
-                print_kept(kept, console, after_others=bool(records))
+                print_saved(kept, console, after_others=bool(records))
 
 
 class DiffCommand(Command):

@@ -113,7 +113,7 @@ def execution_here() -> Optional[str]:
     return f"{pid}.{zlib.crc32(random):08x}"
 
 
-class BesideFacts(TypedDict, total=False):
+class UncountedFacts(TypedDict, total=False):
     """Fields of a record of `runs/` on memory that its engine does not count; those that are unknown are missing."""
 
     execution: Optional[str]
@@ -124,12 +124,12 @@ class BesideFacts(TypedDict, total=False):
     threads: int
 
 
-def beside_resident_facts() -> BesideFacts:
+def beside_resident_facts() -> UncountedFacts:
     """Return the fields of a record on memory that is not in the resident set: swapped, unmapped, in huge pages."""
     pid = real_pid() if session.judged else None
     if pid is None:
         return {}
-    facts: BesideFacts = {"execution": execution_here()}
+    facts: UncountedFacts = {"execution": execution_here()}
     try:
         mappings = mappings_of(pid, "smaps")
         unmapped = unmapped_bytes(pid, mappings)
@@ -160,7 +160,9 @@ def _live_stack(mappings: Sequence[MemoryMapping]) -> int:
     return min(stack.end - pointer, stack.rss_bytes + stack.swap_bytes)
 
 
-def outside_facts(heap_bytes: Optional[int], unit: str, allocator_bytes: Optional[int] = None) -> BesideFacts:
+def outside_facts(
+    heap_bytes: Optional[int], unit: str, allocator_bytes: Optional[int] = None
+) -> UncountedFacts:
     """Return the fields of a snapshot's record on memory that the engine does not count; {} if nothing is judged.
 
     *allocator_bytes* are the resident bytes of the allocator that the engine has preloaded.
@@ -169,7 +171,7 @@ def outside_facts(heap_bytes: Optional[int], unit: str, allocator_bytes: Optiona
     if pid is None or heap_bytes is None or unit != HEAP_BYTES:
         return {}
     execution = execution_here()
-    facts: BesideFacts = {"execution": execution, "unseen_malloc": _unseen_malloc(execution)}
+    facts: UncountedFacts = {"execution": execution, "unseen_malloc": _unseen_malloc(execution)}
     try:
         mappings = mappings_of(pid, "smaps")
         unmapped = unmapped_bytes(pid, mappings)

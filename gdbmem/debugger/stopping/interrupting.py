@@ -27,7 +27,7 @@ import gdb
 
 from gdbmem.debugger.memwatch.driving.capture import Capture
 from gdbmem.debugger.program import scheduler_locking, start_thread
-from gdbmem.debugger.stopping.signals import stop_signal, stopping_at
+from gdbmem.debugger.stopping.signals import stop_at_signal, stop_signal
 from gdbmem.debugger.stopping.stops import is_quiet, quietly
 from gdbmem.linux.holding.ptrace import blocks, pending_signals, send_marked, stop_mark, waits_for_process
 from gdbmem.linux.process.process import parse_status, thread_ids
@@ -62,7 +62,7 @@ class Interrupter:
         gdb.events.stop.connect(self._on_stop)
         self._open = True
         try:
-            with stopping_at(self._name) if self.pid is None else contextlib.nullcontext():
+            with stop_at_signal(self._name) if self.pid is None else contextlib.nullcontext():
                 yield self
         finally:
             self._open = False

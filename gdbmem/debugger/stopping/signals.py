@@ -40,7 +40,7 @@ def handle(name: str, words: str) -> None:
 
 
 @contextlib.contextmanager
-def stopping_at(name: str) -> Iterator[None]:
+def stop_at_signal(name: str) -> Iterator[None]:
     """Make gdb stop at the signal *name*, and restore the user's `handle` setting afterwards."""
     before = handling(name)
     if before.stop:

@@ -527,15 +527,15 @@ class _HeaptrackReader:
         return [b"".join(ahead)]
 
     def _count(self, tally: EventCounts, lines: HeaptrackLines) -> None:
-        with self._naming_bad_events():
+        with self._locate_bad_events():
             lines.count(tally, len(self.tables.allocations))
 
     def _events(self, tally: EventCounts) -> Events:
-        with self._naming_bad_events():
+        with self._locate_bad_events():
             return tally.events(len(self.tables.allocations))
 
     @contextlib.contextmanager
-    def _naming_bad_events(self) -> Iterator[None]:
+    def _locate_bad_events(self) -> Iterator[None]:
         try:
             yield
         except BadLineError as error:

@@ -40,7 +40,7 @@ _ENABLE, _DISABLE, _PERIOD, _SET_OUTPUT, _ID = 0x2400, 0x2401, 0x40082404, 0x240
 _CLOSE_ON_EXEC = 8  # PERF_FLAG_FD_CLOEXEC
 
 
-class Wishes(NamedTuple):
+class EventSettings(NamedTuple):
     """The requested parts of every sample; the kernel may support fewer, or not allow them to this user.
 
     Two kinds of samples are taken: small ones of MINOR and MAJOR, which say where and what was touched, and fewer of
@@ -69,7 +69,7 @@ class Wishes(NamedTuple):
 _STACK_SAMPLE_TYPE = _IDENTIFIER | _IP | _TID | _TIME | _ADDR | _CALLCHAIN | _REGS_USER | _STACK_USER
 
 
-def attributes(wishes: Wishes, config: int) -> bytes:
+def attributes(wishes: EventSettings, config: int) -> bytes:
     """Return the perf_event_attr of one kind of fault; that of MINOR also reports mappings, names, births and ends."""
     flags = _DISABLED | _EXCLUDE_HV | _WATERMARK | _SAMPLE_ID_ALL | _EXCLUDE_KERNEL_CHAIN | _USE_CLOCK
     flags |= 0 if wishes.kernel else _EXCLUDE_KERNEL
@@ -353,7 +353,7 @@ def _small(data: bytes, layout: SampleLayout) -> Iterator[Union[SmallSamples, tu
     # The size, and the kind without the bits in between, which tell the kernel's samples from the user's.
     is_small = layout.small_bytes << 48 | SAMPLE
     while at < end:
-        count = _leading(words[at : end - (end - at) % width : width], is_small)
+        count = _count_leading_small(words[at : end - (end - at) % width : width], is_small)
         if count:
             yield _columns(words, at, at + count * width, width, layout)
             at += count * width
@@ -373,7 +373,7 @@ def _small(data: bytes, layout: SampleLayout) -> Iterator[Union[SmallSamples, tu
 _SIZE_AND_KIND = 0xFFFF << 48 | 0xFFFFFFFF
 
 
-def _leading(headers: memoryview, is_small: int) -> int:
+def _count_leading_small(headers: memoryview, is_small: int) -> int:
     """Return how many *headers* at the beginning are those of small samples."""
     count = 0
     for header in headers.tolist():

@@ -21,10 +21,10 @@ from gdbmem.linux.faults.event import (
     MAJOR,
     MINOR,
     NOTHING,
+    EventSettings,
     Ring,
     SampleLayout,
     Taken,
-    Wishes,
     small_of_whole,
     small_samples,
     trimmed,
@@ -75,7 +75,7 @@ class FaultWatch:
         self._adapts = period == 0
         self._cpus = event.online_processors()
         machine = os.uname().machine
-        self.wishes = Wishes(
+        self.wishes = EventSettings(
             max(period, 1), period, _stacks_per_second(), STACK_BYTES, 0, REGISTERS.get(machine, 0),
             _WHERE.get(machine, 0), on_exec=not pids,
         )  # fmt: skip

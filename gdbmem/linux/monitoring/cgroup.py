@@ -39,11 +39,11 @@ def cgroup_of(pid: int) -> Optional[Path]:
         number, controllers, path = line.split(":", 2)
         names = controllers.split(",")
         if "memory" in names:
-            return _existing(_ROOT / "memory" / path.lstrip("/"), "memory.usage_in_bytes")
+            return _existing_file(_ROOT / "memory" / path.lstrip("/"), "memory.usage_in_bytes")
     for line in text.split("\n")[:-1]:
         number, _, path = line.split(":", 2)
         if number == "0":
-            return _existing(_ROOT / path.lstrip("/"), "memory.current")
+            return _existing_file(_ROOT / path.lstrip("/"), "memory.current")
     return None
 
 
@@ -110,7 +110,7 @@ def cgroup_reading(folder: Path) -> dict[str, Optional[int]]:
     }
 
 
-def _existing(folder: Path, file: str) -> Optional[Path]:
+def _existing_file(folder: Path, file: str) -> Optional[Path]:
     if ".." in folder.parts:  # it is in no cgroup below our root; the path may lead to any folder
         return None
     # In a container the path may be the host's; the container's own cgroup is then mounted at the root.

@@ -137,7 +137,7 @@ def waits_for_memory(pid: int) -> Mapping[int, tuple[int, int]]:
     """Return the stack pointer and the program counter of each thread of *pid* that waits so, by its id."""
     if not _is_held(pid):
         return {}
-    found = {tid: _standing(pid, tid) for tid in thread_ids(pid)}
+    found = {tid: _registers_of_waiting(pid, tid) for tid in thread_ids(pid)}
     return {tid: where for tid, where in found.items() if where is not None}
 
 
@@ -155,7 +155,7 @@ def _is_held(pid: int) -> bool:
     return False
 
 
-def _standing(pid: int, tid: int) -> Optional[tuple[int, int]]:
+def _registers_of_waiting(pid: int, tid: int) -> Optional[tuple[int, int]]:
     """Return the stack pointer and the program counter of thread *tid* if it waits for memory; else None."""
     try:
         task = Path(f"/proc/{pid}/task/{tid}")

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 import pytest
 
-from gdbmem.api.recipes import Diffs, KeptPairs, verdict_of
+from gdbmem.api.recipes import Diffs, SavedPairs, verdict_of
 from gdbmem.cli import launch_recipe
 from gdbmem.cli.main import main
 from gdbmem.commands.shell import SHELL_COMMANDS
@@ -48,7 +48,7 @@ def played(folder: Path, *taken: str, notices: tuple[Notice, ...] = (), **facts:
 
 def judged(outcome: Outcome, after: str = "m", *, at_most: int = 0) -> ExpectationVerdict:
     expectation = Expectation("a", after, Position(9, 5), at_most=at_most)
-    return verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
+    return verdict_of(expectation, Diffs(outcome), SavedPairs((), outcome), outcome, ())
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_a_leak_test_does_not_pass_because_the_program_died(
 def test_a_snapshot_compared_with_itself_is_no_leak_test(tmp_path: Path) -> None:
     outcome = played(tmp_path, "m")
     expectation = Expectation("m#1", "m", Position(9, 5), at_most=0)
-    verdict = verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
+    verdict = verdict_of(expectation, Diffs(outcome), SavedPairs((), outcome), outcome, ())
     assert verdict.met is None
     assert verdict.text.endswith("'m#1' and 'm' are the same snapshot: 'm.c:7' was hit 1 time")
 
@@ -156,7 +156,7 @@ def test_a_verdict_names_the_snapshots_that_were_compared_and_a_last_one_that_ma
     outcome = played(tmp_path, "a", "m", "a", "m", "m")
     assert judged(outcome).text.startswith("heap from a#2 (the last of 2) to m#3: ")
     expectation = Expectation("a#1", "m", Position(9, 5), at_most=0)
-    verdict = verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
+    verdict = verdict_of(expectation, Diffs(outcome), SavedPairs((), outcome), outcome, ())
     assert verdict.text.startswith("heap from a#1 to m#3: ")
     assert verdict.judgement.name == "heap from a#1 to m", "a service knows it again by its name"
 
@@ -184,7 +184,7 @@ def test_snapshots_before_and_after_an_exec_are_of_two_programs(tmp_path: Path) 
         (outcome.run.folder / file).write_text(HEADER + snapshot())
         outcome.run.append("m", file=file, engine="massif", execution=execution)
     expectation = Expectation("m#1", "m", Position(9, 5), at_most=0)
-    verdict = verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
+    verdict = verdict_of(expectation, Diffs(outcome), SavedPairs((), outcome), outcome, ())
     assert verdict.met is None and "executed another one (exec)" in verdict.text
 
 
@@ -206,7 +206,7 @@ def test_growth_that_only_the_kernel_counts_is_held_against_the_limit(
 ) -> None:
     outcome = grown_outside(tmp_path, grown)
     expectation = Expectation("m#1", "m", Position(9, 5), at_most=limit)
-    verdict = verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
+    verdict = verdict_of(expectation, Diffs(outcome), SavedPairs((), outcome), outcome, ())
     assert verdict.met is met
     if met is None:
         assert "engine: faults" in verdict.text
@@ -220,7 +220,7 @@ def test_a_program_whose_memory_may_not_be_read_passes_no_gate(tmp_path: Path) -
     outcome.run.append("m", file=file, engine="massif", execution="1")
     for names, met in ((("m#1", "m#2"), True), (("m#1", "m#3"), None), (("m#3", "m#3"), None)):
         expectation = Expectation(*names, Position(9, 5), at_most=100 << 20)
-        verdict = verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
+        verdict = verdict_of(expectation, Diffs(outcome), SavedPairs((), outcome), outcome, ())
         assert verdict.met is met
     assert (
         main(["diff", f"{outcome.run.folder}:m#1", f"{outcome.run.folder}:m#3", "--fail-on", "1GiB"]) == 125
@@ -232,7 +232,7 @@ def test_processes_of_the_programs_own_file_are_held_against_any_limit(tmp_path:
     outcome.own = 1
     outcome.run.update(end=end_facts(outcome.end))
     expectation = Expectation("m#1", "m", Position(9, 5), at_most=1 << 30)
-    verdict = verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
+    verdict = verdict_of(expectation, Diffs(outcome), SavedPairs((), outcome), outcome, ())
     assert verdict.met is None
     assert "started 1 process of its own file" in verdict.text and "gdbmem monitor" in verdict.text
 
@@ -243,7 +243,7 @@ def test_children_that_ran_the_programs_code_are_held_against_the_limit(tmp_path
         outcome.forks, outcome.fork_peak_bytes = 2, peak
         outcome.run.update(end=end_facts(outcome.end))
         expectation = Expectation("m#1", "m", Position(9, 5), at_most=64 << 10)
-        verdict = verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ())
+        verdict = verdict_of(expectation, Diffs(outcome), SavedPairs((), outcome), outcome, ())
         assert verdict.met is met
         if met is None:
             assert "forked 2 children" in verdict.text and "gdbmem monitor --fail-on" in verdict.text
@@ -254,7 +254,7 @@ def test_what_libraries_free_at_a_childs_end_hides_no_leak_in_memchecks_file_of_
     outcome.forks, outcome.fork_peak_bytes = 12, 65_536  # without the 72,704 bytes of the C++ library
     outcome.run.update(end=end_facts(outcome.end))
     expectation = Expectation("m#1", "m", Position(9, 5), at_most=256 << 10)
-    assert verdict_of(expectation, Diffs(outcome), KeptPairs((), outcome), outcome, ()).met is None
+    assert verdict_of(expectation, Diffs(outcome), SavedPairs((), outcome), outcome, ()).met is None
 
 
 def test_diff_of_a_run_whose_program_died_is_judged_as_its_recipe_is(

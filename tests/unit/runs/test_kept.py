@@ -12,7 +12,7 @@ from gdbmem.errors import InputError
 from gdbmem.formats.documents import read_survey
 from gdbmem.model.containers import Container, Survey, Uncounted
 from gdbmem.runs.run import Run
-from gdbmem.runs.saved_results import CONTAINERS, LEDGER, find_kept, keep, kept_records, kept_text
+from gdbmem.runs.saved_results import CONTAINERS, LEDGER, find_saved, keep, saved_records, saved_text
 
 TEXT = json.dumps({"kind": "ledger", "value": 1})
 
@@ -23,7 +23,7 @@ def run(tmp_path: Path) -> Run:
 
 
 def names(run: Run, kind: str = "") -> list[str]:
-    return [record.name for record in kept_records(run, kind)]
+    return [record.name for record in saved_records(run, kind)]
 
 
 def test_names_are_counted_for_each_kind_and_the_last_of_a_name_is_meant(run: Run) -> None:
@@ -32,8 +32,8 @@ def test_names_are_counted_for_each_kind_and_the_last_of_a_name_is_meant(run: Ru
     keep(run, CONTAINERS, "a", TEXT)
     assert names(run, LEDGER) == ["a#1", "a#2", "a#3"]
     assert names(run, CONTAINERS) == ["a"]
-    found = [find_kept(run, LEDGER, name) for name in ("a", "a#1")]
-    assert [json.loads(kept_text(run, record))["value"] for record in found] == [2, 0]
+    found = [find_saved(run, LEDGER, name) for name in ("a", "a#1")]
+    assert [json.loads(saved_text(run, record))["value"] for record in found] == [2, 0]
     assert [record.total_bytes for record in found] == [2, 0]
 
 
@@ -48,10 +48,10 @@ def test_a_file_whose_line_was_never_written_is_listed_by_the_name_inside(run: R
 
 def test_a_name_that_nobody_gave_is_answered_with_those_there_are(run: Run) -> None:
     with pytest.raises(InputError, match="no ledger was saved as 'x'"):
-        find_kept(None, LEDGER, "x")
+        find_saved(None, LEDGER, "x")
     keep(run, CONTAINERS, "a\x1b[31m", TEXT)
     with pytest.raises(InputError) as caught:
-        find_kept(run, CONTAINERS, "x\x1b")
+        find_saved(run, CONTAINERS, "x\x1b")
     assert "\x1b" not in str(caught.value) and "there are a" in caught.value.hint
     with pytest.raises(InputError, match="can't name"):
         keep(run, LEDGER, "a#2", TEXT)
@@ -61,7 +61,7 @@ def test_a_file_that_is_gone_is_a_sentence(run: Run) -> None:
     record = keep(run, LEDGER, "a", TEXT)
     (run.folder / record.file).unlink()
     with pytest.raises(InputError, match="the file of ledger a"):
-        kept_text(run, find_kept(run, LEDGER, "a"))
+        saved_text(run, find_saved(run, LEDGER, "a"))
 
 
 def test_a_survey_is_read_back_as_it_was() -> None:

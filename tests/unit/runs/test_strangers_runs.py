@@ -18,7 +18,7 @@ from gdbmem.model.series import Mark, SeriesFacts
 from gdbmem.runs import distrust
 from gdbmem.runs.distrust import check_own
 from gdbmem.runs.run import Run, open_run, run_for_process
-from gdbmem.runs.saved_results import CONTAINERS, LEDGER, keep, kept_records, kept_text
+from gdbmem.runs.saved_results import CONTAINERS, LEDGER, keep, saved_records, saved_text
 from gdbmem.runs.unseen import SNAP, unseen_in_run
 from gdbmem.series.store import Damaged, Recording, SeriesWriter
 
@@ -124,10 +124,10 @@ def test_no_ledger_of_a_run_is_read_from_outside_it(kind: str, tmp_path: Path) -
     linked = {**entry, "base_name": "linked", "file": f"{where.name}/0001.json"}
     (folder / "kept.jsonl").write_text(json.dumps(entry) + "\n" + json.dumps(linked) + "\n")
     run = open_run(folder)
-    [record] = kept_records(run, kind)
+    [record] = saved_records(run, kind)
     assert record.base_name == "linked"
     with pytest.raises(InputError, match="a link leads out of the run folder"):
-        kept_text(run, record)
+        saved_text(run, record)
 
 
 @pytest.mark.parametrize(

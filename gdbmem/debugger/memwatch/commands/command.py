@@ -15,7 +15,7 @@ from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.memwatch.commands.auto import auto
 from gdbmem.debugger.memwatch.commands.settings import patience, setting
 from gdbmem.debugger.memwatch.commands.showing import show_steps, source_lines
-from gdbmem.debugger.memwatch.driving.stepping import Orders, Stepper
+from gdbmem.debugger.memwatch.driving.stepping import Stepper, StepRequest
 from gdbmem.debugger.memwatch.driving.stop_recorder import require_live_thread
 from gdbmem.debugger.memwatch.gauges.gauge import accounts
 from gdbmem.debugger.program import NATIVE, NOTHING, VALGRIND, target_kind
@@ -80,16 +80,16 @@ class Driving(Command):
 class StepCommand(Driving):
     """`memwatch next`, `step`, `nexti`, `stepi`, `until`, `advance`, `finish`."""
 
-    def orders(self, args: argparse.Namespace) -> Orders:
+    def request(self, args: argparse.Namespace) -> StepRequest:
         command = self.name.split()[1]
         lock = args.lock or setting("lock")
         common = {"lock": lock, "timeout_seconds": patience(args.timeout), "source": args.source}
         if command in ("next", "step", "nexti", "stepi"):
-            return Orders(command, count=_count(args.argument), **common)
-        return Orders(command, args.argument, **common)
+            return StepRequest(command, count=_count(args.argument), **common)
+        return StepRequest(command, args.argument, **common)
 
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:
-        stepper = Stepper(self.orders(args))
+        stepper = Stepper(self.request(args))
         try:
             with stepper.prepared():
                 stepper.run()

@@ -170,7 +170,7 @@ class WrittenCommand(Driving):
     """`memwatch written`."""
 
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:
-        command = _resuming(args.argument or "next")
+        command = _resuming_command(args.argument or "next")
         pid = native_pid("memwatch written")
         found = _written_by(command, pid)
         if args.json:
@@ -179,7 +179,7 @@ class WrittenCommand(Driving):
             print_written(found, console_on(stream), top=args.top)
 
 
-def _resuming(text: str) -> str:
+def _resuming_command(text: str) -> str:
     """Return gdb's command *text* with its whole name; raises UsageError for one that does not run the program."""
     word, _, rest = text.partition(" ")
     name = _SHORT.get(word, word)

@@ -106,7 +106,7 @@ class ResidentFunction(gdb.Function):  # type: ignore[misc]  # gdb's module has 
         super().__init__("rss")
 
     def invoke(self) -> int:
-        return _reading("auto", heap=False)
+        return _read_source("auto", heap=False)
 
 
 class HeapFunction(gdb.Function):  # type: ignore[misc]
@@ -120,10 +120,10 @@ class HeapFunction(gdb.Function):  # type: ignore[misc]
         super().__init__("heap")
 
     def invoke(self) -> int:
-        return _reading("heap", heap=True)
+        return _read_source("heap", heap=True)
 
 
-def _reading(source: str, *, heap: bool) -> int:
+def _read_source(source: str, *, heap: bool) -> int:
     from gdbmem.debugger.memwatch.gauges.gauge import gauge_for  # gdb starts sooner
 
     try:

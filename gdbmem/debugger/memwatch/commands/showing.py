@@ -27,7 +27,7 @@ def show_steps(stepper: Stepper, *, json: bool, top: Optional[int], stream: Text
         _show_stop(stepper)
     if json:
         stream.write(steps_json(stepper.steps, sum_steps(stepper.steps)[:top]))
-    elif stepper.orders.count == 1:
+    elif stepper.request.count == 1:
         print_step(stepper.steps[-1], stream)
     else:
         _show_table(stepper, top, stream)
@@ -49,7 +49,7 @@ def _show_table(stepper: Stepper, top: Optional[int], stream: TextIO) -> None:
         stream.write(f"{plural(len(changed) - shown, 'more line')} changed it, see 'memwatch report'\n")
     if len(changed) < len(sums):
         stream.write(f"{plural(len(sums) - len(changed), 'line')} changed nothing\n")
-    done, wanted = len(stepper.steps), stepper.orders.count
+    done, wanted = len(stepper.steps), stepper.request.count
     if done < wanted:
         ended = stepper.steps[-1].ended or "interrupted"
         stream.write(f"Stopped after {done:,} of {plural(wanted, 'step')}: {printable(ended)}\n")
@@ -69,7 +69,7 @@ def _show_stop(stepper: Stepper) -> None:
             gdb.execute("with print frame-info source-line -- frame")
             return
     said = without_announcement(stepper.capture.final_text)
-    gdb.write(in_full(said) if stepper.orders.count > 1 else said)
+    gdb.write(in_full(said) if stepper.request.count > 1 else said)
 
 
 def source_lines() -> SourceLines:

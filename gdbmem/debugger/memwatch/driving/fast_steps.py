@@ -50,7 +50,7 @@ def _place(frame: gdb.Frame) -> Place:
     return frame.name(), file, position.line if file is not None else None
 
 
-class TakenStep(NamedTuple):
+class FinishedStep(NamedTuple):
     """A step that ended normally."""
 
     place: Place  # where it started
@@ -76,7 +76,7 @@ class Strides:
     def __init__(
         self, command: str, gauge: Gauge, watcher: Watcher, capture: Capture, places: StopPlaces
     ) -> None:
-        self.taken: list[TakenStep] = []
+        self.taken: list[FinishedStep] = []
         self.frame: Optional[gdb.Frame] = None  # where the last one started
         self._command, self._gauge = command, gauge
         self._watcher, self._capture, self._places = watcher, capture, places
@@ -113,7 +113,7 @@ class Strides:
             if odd or not recorder.is_plain(thread):
                 return Odd(frame, place, began, wait, error)
             self.frame = frame
-            self.taken.append(TakenStep(place, recorder.reading, gauge.exact, gauge.note, clock() - began))
+            self.taken.append(FinishedStep(place, recorder.reading, gauge.exact, gauge.note, clock() - began))
         return None
 
 

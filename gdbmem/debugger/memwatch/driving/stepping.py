@@ -40,7 +40,7 @@ _RESUMABLE = ("step", "next")  # after a wait: run out of the call that waited, 
 
 
 @dataclass(frozen=True)
-class Orders:
+class StepRequest:
     """The user's request."""
 
     command: str
@@ -51,7 +51,7 @@ class Orders:
     source: Optional[str] = None
 
 
-class Here(NamedTuple):
+class StepStart(NamedTuple):
     """Location of the selected thread before a step."""
 
     frame: gdb.Frame
@@ -62,7 +62,7 @@ class Here(NamedTuple):
     line: Optional[int]
 
     @classmethod
-    def now(cls, places: StopPlaces) -> Here:
+    def now(cls, places: StopPlaces) -> StepStart:
         """Return the location of the selected thread."""
         thread = gdb.selected_thread()
         if thread is None:
@@ -93,13 +93,13 @@ class Progress:
 class Stepper:
     """Drives one memwatch command; a context manager that restores gdb's settings."""
 
-    def __init__(self, orders: Orders) -> None:
-        self.orders = orders
-        self.account: Account = accounts.current(orders.source)
+    def __init__(self, request: StepRequest) -> None:
+        self.request = request
+        self.account: Account = accounts.current(request.source)
         self.steps: list[Step] = []
         self.stop: Optional[Stop] = None  # the last one
         self.capture = Capture()
-        self.start: Optional[Here] = None  # of the last step
+        self.start: Optional[StepStart] = None  # of the last step
         self._stray = False
         self._before: Optional[int] = None  # the reading at the last stop
         self._strider: Optional[tuple[gdb.InferiorThread, int]] = None  # the number outlives the thread
@@ -111,7 +111,7 @@ class Stepper:
         pid = real_pid() if target_kind() == NATIVE else None
         self._pid = pid
         self._interrupter = Interrupter(pid)
-        self._watcher = Watcher(pid, self._interrupter, timeout_seconds=orders.timeout_seconds)
+        self._watcher = Watcher(pid, self._interrupter, timeout_seconds=request.timeout_seconds)
         counted = pid if self.account.gauge.counts_pages else None
         self._releases: Optional[Releases] = None
         self._sharing = Sharing(self.account.gauge.read, counted, is_alone) if counted is not None else None
@@ -139,22 +139,22 @@ class Stepper:
         """Step as often as requested, or until something other than a step's end stops the program."""
         # First: reading libc's data can itself make a page of it resident.
         gauge = self.account.gauge
-        gauge.expect(self.orders.count + 1)
-        detail = gauge.detail() if self.orders.count == 1 else Detail()
+        gauge.expect(self.request.count + 1)
+        detail = gauge.detail() if self.request.count == 1 else Detail()
         self._before = gauge.read()
         goes_on = True
-        while goes_on and len(self.steps) < self.orders.count:
+        while goes_on and len(self.steps) < self.request.count:
             odd = self._take_strides()
             if odd is not None:
                 goes_on = self._finish(odd)
-            elif len(self.steps) < self.orders.count:
+            elif len(self.steps) < self.request.count:
                 goes_on = self._one(detail)
 
     # -- one step -----------------------------------------------------------------------------------------
 
     def _one(self, detail: Detail) -> bool:
         """Take one step; return whether another may follow."""
-        start = self.start = Here.now(self._places)
+        start = self.start = StepStart.now(self._places)
         progress = Progress()
         began = time.perf_counter()
         stop = self._drive(start, progress)
@@ -164,9 +164,9 @@ class Stepper:
         """Continue a step that the fast path returned; return whether another may follow."""
         assert self._strider is not None
         thread, number = self._strider
-        start = self.start = Here(odd.frame, thread, number, *odd.place)
+        start = self.start = StepStart(odd.frame, thread, number, *odd.place)
         progress = Progress()
-        stop = self._judge(self.orders.command, start, odd.error, odd.wait)
+        stop = self._judge(self.request.command, start, odd.error, odd.wait)
         stop = self._drive(start, progress, stop)
         return self._ended(stop, progress, time.perf_counter() - odd.began, Detail())
 
@@ -174,7 +174,7 @@ class Stepper:
         assert self.start is not None
         start, self.stop, gauge = self.start, stop, self.account.gauge
         self._see_new_threads(start, progress)
-        single = self.orders.count == 1 and stop.reading is not None
+        single = self.request.count == 1 and stop.reading is not None
         if progress.shared and progress.others_bytes != 0:
             single = False  # changes of mappings and of malloc can't be assigned to threads
         moved, heap_delta = self._compare(detail) if single else (None, None)
@@ -201,21 +201,21 @@ class Stepper:
 
     def _take_strides(self) -> Optional[Odd]:
         """Take steps on the fast path; return the one that did not end normally."""
-        if self.orders.count == 1 or self._lock is None or self._lock == "off":
+        if self.request.count == 1 or self._lock is None or self._lock == "off":
             return None
         thread = gdb.selected_thread()
         number = thread.num
         self._strider = thread, number
-        strides = Strides(self.orders.command, self.account.gauge, self._watcher, self.capture, self._places)
+        strides = Strides(self.request.command, self.account.gauge, self._watcher, self.capture, self._places)
         try:
-            return strides.take(self.orders.count - len(self.steps), thread)
+            return strides.take(self.request.count - len(self.steps), thread)
         finally:
             lock = self._lock_word(Progress())
             for place, reading, exact, note, seconds in strides.taken:
                 step = self._new_step(place, number, reading)
                 self._book(step._replace(exact=exact, lock=lock, seconds=seconds, note=note))
             if strides.frame is not None:
-                self.start = Here(strides.frame, thread, number, *place)
+                self.start = StepStart(strides.frame, thread, number, *place)
                 self.stop = Stop(reading)
 
     def _new_step(self, place: Place, number: int, reading: Optional[int], others_bytes: int = 0) -> Step:
@@ -223,7 +223,7 @@ class Stepper:
         gauge = self.account.gauge
         self._before = reading
         return Step(
-            self.orders.command, *place, number, delta, self.account.add(delta), gauge.source, gauge.exact,
+            self.request.command, *place, number, delta, self.account.add(delta), gauge.source, gauge.exact,
             delta if gauge.measures_heap else None,
         )  # fmt: skip
 
@@ -251,7 +251,7 @@ class Stepper:
 
     # -- driving ------------------------------------------------------------------------------------------
 
-    def _drive(self, start: Here, progress: Progress, stop: Optional[Stop] = None) -> Stop:
+    def _drive(self, start: StepStart, progress: Progress, stop: Optional[Stop] = None) -> Stop:
         """Take the step, or continue one that has reached *stop*."""
         if self._lock is None or self._lock == "off":
             return self._drive_together(start, progress)
@@ -262,7 +262,7 @@ class Stepper:
             if self._is_at_end(start):  # it was interrupted just there
                 return stop._replace(wait=None)
             progress.notes.append(describe_wait(stop.wait))
-            if self.orders.lock != "auto":
+            if self.request.lock != "auto":
                 progress.notes.append("--lock auto would let the others run")
                 return stop._replace(ended="given up")
             stop = self._let_others_run(start, progress)
@@ -270,7 +270,7 @@ class Stepper:
                 stop = self._go_on(start)
         return stop
 
-    def _drive_together(self, start: Here, progress: Progress) -> Stop:
+    def _drive_together(self, start: StepStart, progress: Progress) -> Stop:
         """Step while every thread may run; their changes can't be separated."""
         others = {t.num for t in gdb.selected_inferior().threads() if t.num != start.number}
         before = activities(self._pid) if self._pid is not None and others else {}
@@ -286,9 +286,9 @@ class Stepper:
                 progress.notes.append("valgrind runs threads in turns, and they cannot be locked there")
         return stop
 
-    def _first_try(self, start: Here, *, watched: bool = True) -> Stop:
+    def _first_try(self, start: StepStart, *, watched: bool = True) -> Stop:
         """Run the user's command, over a looping line by breakpoints."""
-        find = loop_lines.for_command(self.orders.command)
+        find = loop_lines.for_command(self.request.command)
         if find is not None:
             frame = gdb.newest_frame()
             ends = find(frame) if frame == start.frame else None
@@ -297,9 +297,11 @@ class Stepper:
         if self._finish_ends is not None:
             return self._run_to(self._finish_ends, start, frame=self._typed_in, watched=watched)
         self._select_typed_frame()
-        return self._execute(f"{self.orders.command} {self.orders.argument}".strip(), start, watched=watched)
+        return self._execute(
+            f"{self.request.command} {self.request.argument}".strip(), start, watched=watched
+        )
 
-    def _go_on(self, start: Here, *, watched: bool = True) -> Stop:
+    def _go_on(self, start: StepStart, *, watched: bool = True) -> Stop:
         """Continue the step of a line that was interrupted in its own frame, or in a function inlined into it."""
         if _is_inlined_into(gdb.newest_frame(), start.frame):
             ends = inlined_ends(start.frame, (start.file, start.line))
@@ -310,7 +312,7 @@ class Stepper:
     def _ends_of_finish(self) -> Optional[Ends]:
         """Return where `finish` ends that was typed in an inlined call; None: where gdb says."""
         typed = self._typed_in
-        if self.orders.command != "finish" or typed is None or typed.type() != gdb.INLINE_FRAME:
+        if self.request.command != "finish" or typed is None or typed.type() != gdb.INLINE_FRAME:
             return None
         ends = finish_ends(typed)
         if ends is None:
@@ -321,7 +323,9 @@ class Stepper:
             )
         return ends
 
-    def _run_to(self, ends: Ends, start: Here, *, watched: bool, frame: Optional[gdb.Frame] = None) -> Stop:
+    def _run_to(
+        self, ends: Ends, start: StepStart, *, watched: bool, frame: Optional[gdb.Frame] = None
+    ) -> Stop:
         frame = frame or start.frame
         # In an inlined function newer gdbs set a breakpoint of `until` where the thread is. When they step over it, a
         # system call in which the thread waits returns the kernel's own ERESTARTSYS to the program.
@@ -330,7 +334,7 @@ class Stepper:
             return self._execute(barrier.command, start, watched=watched, ours=barrier.numbers)
 
     def _execute(
-        self, command: str, start: Here, *, watched: bool, ours: AbstractSet[int] = frozenset()
+        self, command: str, start: StepStart, *, watched: bool, ours: AbstractSet[int] = frozenset()
     ) -> Stop:
         self.capture.forget()
         recorder.arm()
@@ -349,7 +353,7 @@ class Stepper:
     def _judge(
         self,
         command: str,
-        start: Here,
+        start: StepStart,
         error: Optional[gdb.error],
         wait: Optional[Wait],
         *,
@@ -383,7 +387,7 @@ class Stepper:
             threads[0].switch()
             gdb.execute("continue")
 
-    def _let_others_run(self, start: Here, progress: Progress) -> Stop:
+    def _let_others_run(self, start: StepStart, progress: Progress) -> Stop:
         """Let all threads run until the call in which the stepped one waits is over."""
         self._see_new_threads(start, progress)
         progress.shared = True
@@ -404,7 +408,7 @@ class Stepper:
         return stop
 
     @contextlib.contextmanager
-    def _division(self, start: Here, progress: Progress) -> Iterator[None]:
+    def _division(self, start: StepStart, progress: Progress) -> Iterator[None]:
         """Separate the changes by other threads during the `with` from those by the stepped one."""
         if self._sharing is None or self._releases is None:
             progress.divide(None)
@@ -418,9 +422,11 @@ class Stepper:
         finally:
             progress.divide(self._sharing.part(tid))
 
-    def _leave_wait(self, start: Here) -> Stop:
+    def _leave_wait(self, start: StepStart) -> Stop:
         """Run until the wait is over: out of the call that the stepped line made, if it waits in one."""
-        if self.orders.command in _RESUMABLE or (self.orders.command == "until" and not self.orders.argument):
+        if self.request.command in _RESUMABLE or (
+            self.request.command == "until" and not self.request.argument
+        ):
             call = _call_below(start.frame)
             if call is not None:
                 ends = return_ends(start.frame, call)
@@ -431,32 +437,32 @@ class Stepper:
                 return self._execute(f"until *{call.older().pc():#x}", start, watched=False)
             if not start.frame.is_valid():
                 return self._execute("continue", start, watched=False)  # no inner frame would stop it
-        if self.orders.command in _RESUMABLE:
+        if self.request.command in _RESUMABLE:
             return self._go_on(start, watched=False)
         return self._first_try(start, watched=False)
 
     def _select_typed_frame(self) -> None:
         """Select the frame in which finish, until and advance were typed, to which they refer."""
         if (
-            self.orders.command not in LINE_COMMANDS
+            self.request.command not in LINE_COMMANDS
             and self._typed_in is not None
             and self._typed_in.is_valid()
         ):
             self._typed_in.select()
 
-    def _is_at_end(self, start: Here) -> bool:
+    def _is_at_end(self, start: StepStart) -> bool:
         return (
-            self.orders.command in _RESUMABLE and gdb.newest_frame() == start.frame and self._is_done(start)
+            self.request.command in _RESUMABLE and gdb.newest_frame() == start.frame and self._is_done(start)
         )
 
-    def _is_done(self, start: Here) -> bool:
+    def _is_done(self, start: StepStart) -> bool:
         """Return whether the step has reached its end now that the wait is over."""
-        if self.orders.command not in _RESUMABLE:
-            return not (self.orders.command == "until" and not self.orders.argument)
+        if self.request.command not in _RESUMABLE:
+            return not (self.request.command == "until" and not self.request.argument)
         frame = gdb.newest_frame()
         if frame != start.frame:
             # In a function inlined into the line `next` would continue.
-            return self.orders.command == "step" or not _is_inlined_into(frame, start.frame)
+            return self.request.command == "step" or not _is_inlined_into(frame, start.frame)
         position = frame.find_sal()
         if (position.line, source_file(position.symtab)) == (start.line, start.file):
             return False
@@ -470,7 +476,7 @@ class Stepper:
         """Return the value for scheduler-locking meanwhile; None: unchanged."""
         if self._under_valgrind:
             return None  # accepted there, without effect
-        wanted = self.orders.lock
+        wanted = self.request.lock
         has_others = len(gdb.selected_inferior().threads()) > 1
         if wanted != "off" and has_others and target_kind() == REMOTE and remote_blocks_interrupts():
             return self._unlocked()
@@ -479,11 +485,11 @@ class Stepper:
     def _unlocked(self) -> str:
         """Let the others run, because a step that waits for one of them could not be interrupted."""
         why = "the program blocks SIGINT, the only signal with which gdbserver can stop it"
-        if self.orders.lock != "auto":
+        if self.request.lock != "auto":
             raise TargetError(
                 f"a step that waits for a locked thread would never end: {why}",
                 slug="not-interruptible",
-                hint=f"'memwatch {self.orders.command} --lock off'",
+                hint=f"'memwatch {self.request.command} --lock off'",
             )
         warn(
             f"the other threads were not locked: {why}; Ctrl-C does not reach it either",
@@ -491,7 +497,7 @@ class Stepper:
         )
         return "off"
 
-    def _see_new_threads(self, start: Here, progress: Progress) -> None:
+    def _see_new_threads(self, start: StepStart, progress: Progress) -> None:
         """Note threads that began in this step and ran: gdb's lock lets some of them."""
         for number, tid in recorder.take_new_threads():
             if number != start.number and (self._pid is None or has_run(self._pid, tid)):
