@@ -92,7 +92,7 @@ def wait_for(tid: int) -> Optional[int]:
 
     The kernel doesn't report the end of a main thread before the ends of the other traced threads have been collected.
     """
-    tries, delay = _WITHOUT_SLEEP, 0.00001
+    tries, delay, slept = _WITHOUT_SLEEP, 0.00001, 0.0
     while True:
         done, status = os.waitpid(tid, os.WNOHANG | _WALL)
         if done:
@@ -100,9 +100,12 @@ def wait_for(tid: int) -> Optional[int]:
         if tries:
             tries -= 1
             continue
-        if delay >= _LONGEST_SLEEP and not thread_lives(tid, tid):
-            return None
+        if slept >= _CHECK_SECONDS:
+            if not thread_lives(tid, tid):
+                return None
+            slept = 0.0
         time.sleep(delay)
+        slept += delay
         delay = min(delay * 2, _LONGEST_SLEEP)
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import re
 import signal
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.linux.holding.ptrace import (
@@ -155,6 +156,8 @@ RESTORER = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"  # mov rax, 15 (rt_sigreturn)
 _CALL_AND_RETURN = b"\x0f\x05\xc3"  # syscall; ret
 _CLONE_PARENT_SETTID, _EXIT_GROUP = 0x00100000, 231
 _NO_PROCESS = 0x7FFFFFFF  # beyond the numbers that the kernel gives
+_C_LIBRARY = re.compile(r"/(libc[-.]|ld-musl)[^/]*$")  # not libcrypto, which has more code, and none of use
+_PIECE = 1 << 17  # bytes of code that are searched at once
 _ALONE_SECONDS, _FUNCTION_SECONDS = 0.03, 1.0
 
 
@@ -183,30 +186,29 @@ def find_call_sites(pid: int, memory: Memory, mappings: Sequence[Mapping]) -> Op
     if machine() is not X86_64:
         return None
     code = [m for m in mappings if "x" in m.permissions and m.is_file and not m.name.startswith("[")]
-    code.sort(key=lambda m: ("/libc" not in m.name and "/ld-musl" not in m.name, m.start))
+    code.sort(key=lambda m: (not _C_LIBRARY.search(m.name), m.start))
     for resident_only in (True, False):
         found: dict[bytes, int] = {}
         for mapping in code:
             areas = [(mapping.start, mapping.end)]
             if resident_only:
                 areas = resident_ranges(pid, areas)[0].items
-            _search(memory, areas, found)
-            if len(found) == 2:
-                return CallSites(found[RESTORER], found[_CALL_AND_RETURN])
+            for piece, data in _pieces(memory, areas):
+                for wanted in (RESTORER, _CALL_AND_RETURN):
+                    if wanted not in found and (at := data.find(wanted)) >= 0:
+                        found[wanted] = piece + at
+                if len(found) == 2:
+                    return CallSites(found[RESTORER], found[_CALL_AND_RETURN])
     return None
 
 
-def _search(memory: Memory, areas: Iterable[tuple[int, int]], found: dict[bytes, int]) -> None:
+def _pieces(memory: Memory, areas: Iterable[tuple[int, int]]) -> Iterator[tuple[int, bytes]]:
     for start, end in areas:
-        for piece in range(start, end, 1 << 20):
+        for piece in range(start, end, _PIECE):
             try:
-                data = memory.read(piece, min(1 << 20, end - piece))
+                yield piece, memory.read(piece, min(_PIECE, end - piece))
             except MemoryUnreadable:
                 break
-            for wanted in (RESTORER, _CALL_AND_RETURN):
-                at = data.find(wanted)
-                if at >= 0:
-                    found.setdefault(wanted, piece + at)
 
 
 class ReturningThread:
