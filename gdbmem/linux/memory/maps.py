@@ -436,7 +436,7 @@ def page_kinds(pid: int, areas: Sequence[tuple[int, int]]) -> PageKinds:
     """
     descriptor = open_pagemap(pid)
     try:
-        pages = list(_scan(descriptor, min(areas)[0], max(areas)[1]))
+        pages = list(_scan(descriptor, min(areas)[0], max(areas)[1], kinds=FILE | ZERO | HUGE))
         return PageKinds(
             Ranges((start, end) for start, end, kind in pages if not kind & (FILE | ZERO)),
             Ranges((start, end) for start, end, kind in pages if kind & FILE and not kind & ZERO),
@@ -482,15 +482,30 @@ def open_pagemap(pid: int) -> int:
 def scan_pages(
     descriptor: int, start: int, end: int, *, without: int = ZERO, required: int = PRESENT, flags: int = 0
 ) -> Iterable[tuple[int, int]]:
-    """Yield the pages that are *required* and *without*; raises OSError without PAGEMAP_SCAN."""
+    """Yield the pages that are *required* and *without*; raises OSError without PAGEMAP_SCAN.
+
+    To ask for other kinds, too, would take twice as long: for FILE the kernel looks at what each page belongs to.
+    """
     for first, last, _ in _scan(descriptor, start, end, without=without, required=required, flags=flags):
         yield first, last
 
 
+def scan_kinds(descriptor: int, start: int, end: int, kinds: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the resident pages as (start, end, those of *kinds* they are of); raises OSError without PAGEMAP_SCAN."""
+    return _scan(descriptor, start, end, without=ZERO, kinds=kinds)
+
+
 def _scan(
-    descriptor: int, start: int, end: int, *, without: int = 0, required: int = PRESENT, flags: int = 0
+    descriptor: int,
+    start: int,
+    end: int,
+    *,
+    without: int = 0,
+    required: int = PRESENT,
+    kinds: int = 0,
+    flags: int = 0,
 ) -> Iterator[tuple[int, int, int]]:
-    """Yield the pages that are *required* and *without*, as (start, end, kinds); kinds are FILE, ZERO and HUGE."""
+    """Yield the pages that are *required* and *without*, as (start, end, those of *required* and *kinds* it is of)."""
     # A long vector takes longer than the scan of a small area.
     most = min(_REGIONS, -(-(end - start) // PAGE))
     vector = (ctypes.c_uint64 * (3 * most))()
@@ -504,7 +519,7 @@ def _scan(
             vec_len=most,
             category_inverted=without,
             category_mask=without | required,
-            return_mask=required | FILE | ZERO | HUGE,
+            return_mask=required | kinds,
         )
         count = fcntl.ioctl(descriptor, _SCAN, arguments)
         values = vector[: 3 * count]

@@ -7,7 +7,8 @@ import os
 
 import pytest
 
-from gdbmem.linux.memory.maps import parse_rss
+from gdbmem.linux.memory import maps
+from gdbmem.linux.memory.maps import FILE, parse_rss, scan_resident
 from gdbmem.linux.memory.resident import (
     PAGE_BYTES,
     Exactness,
@@ -89,3 +90,19 @@ def test_a_thread_that_only_went_on_waiting_did_not_run() -> None:
     if os.uname().machine == "x86_64":
         assert ran_between({1: Activity(1, sleep)}, {1: Activity(3, again)}) == []
         assert ran_between({1: Activity(1, sleep)}, {1: Activity(3, sleep)}) == [1]
+
+
+def test_the_kernel_is_not_asked_what_each_page_belongs_to_where_only_its_presence_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def scan(_: int, request: int, arguments: maps._ScanArguments) -> int:
+        kinds = (arguments.category_mask, arguments.category_anyof_mask, arguments.return_mask)
+        asked.append(kinds[0] | kinds[1] | kinds[2])
+        arguments.walk_end = arguments.end
+        return 0
+
+    monkeypatch.setattr("gdbmem.linux.memory.maps.fcntl.ioctl", scan)
+    assert scan_resident(os.getpid(), [(0, 1 << 40)]) is not None
+    assert asked and not any(kinds & FILE for kinds in asked)
