@@ -50,6 +50,7 @@ from gdbmem.linux.memory.process_memory import (
     absent_pages,
     forked_from,
 )
+from gdbmem.linux.memory.resident import count_pages
 from gdbmem.linux.monitoring.limits import rooms_of
 from gdbmem.linux.process.process import (
     ProcessFacts,
@@ -636,7 +637,10 @@ def _preparing(
 
 def _copied_view(subject: Subject, moment: Moment) -> ProcessImage:
     """Return the kernel's view of the process at the moment of the copy."""
-    pid, copied = moment.copy.pid, {m.start: m for m in read_smaps(moment.copy.pid)}
+    pid = moment.copy.pid
+    is_same = [(m.start, m.end) for m in moment.mappings] == [(m.start, m.end) for m in subject.mappings]
+    counted = count_pages(pid, subject.mappings) if is_same and moment.present is not None else None
+    copied = {m.start: m for m in (counted.mappings if counted is not None else read_smaps(pid))}
     outside = Ranges(moment.uncopied)
     # If the kernel can't scan pages, those of files and shared memory are counted a moment later.
     itself = {} if moment.present is not None else {m.start: m for m in read_smaps(subject.pid)}
@@ -662,17 +666,22 @@ def _copied_view(subject: Subject, moment: Moment) -> ProcessImage:
                 lazily_freed_bytes=min(known.lazily_freed_bytes, rss),
             )
         )
-    partial, whole = areas_to_scan(mappings)
-    scanned, zero_known = resident_ranges(pid, partial)
+    if counted is not None:
+        areas = ((m.start, m.end) for m in mappings if m.is_anonymous)
+        anonymous, zero_known = [piece for area in areas for piece in counted.resident.overlaps(*area)], True
+    else:
+        partial, whole = areas_to_scan(mappings)
+        scanned, zero_known = resident_ranges(pid, partial)
+        anonymous, zero_known = [*scanned.items, *whole], zero_known or not partial
     present = moment.present.items if moment.present is not None else []
     threads = named_threads(subject.pid, moment.threads)
-    resident = Ranges([*scanned.items, *whole, *present])
+    resident = Ranges([*anonymous, *present])
     reading = ProcessImage(
         subject.facts.name,
         subject.pid,
         mappings,
         resident,
-        zero_known or not partial,
+        zero_known,
         threads,
     )
     reading.forked_from = forked_from(subject.pid)

@@ -8,13 +8,17 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.linux.holding.ptrace import Freeze
-from gdbmem.linux.memory.maps import read_smaps, scan_resident
+from gdbmem.linux.memory.maps import Mapping, read_smaps, scan_resident
+from gdbmem.linux.memory.resident import Counted, count_pages
+from gdbmem.model.ledger import LAZILY_FREED
 from tests.conftest import Program
 from tests.live.explaining import Running, explain, heap_of, running
 from tests.live.user import GDBMEM
@@ -77,6 +81,80 @@ def test_pages_present_are_smaps_rss_mapping_by_mapping(program: Program) -> Non
         if present is None:
             pytest.skip("this kernel has no PAGEMAP_SCAN")
         assert [m.rss_bytes for m in mappings] == [present.within(m.start, m.end) for m in mappings]
+
+
+# Private pages of a file, some written; memory shared with nobody; pages that were only read; a hole.
+MIXED = """
+import mmap, tempfile, time
+file = tempfile.TemporaryFile()
+file.truncate(1 << 18)
+written = mmap.mmap(file.fileno(), 1 << 18, mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_WRITE)
+shared, private = mmap.mmap(-1, 1 << 18), mmap.mmap(-1, 1 << 20, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+for at in range(0, 1 << 17, 4096):
+    shared[at], private[at], private[(1 << 18) + at] = 1, 1, private[(1 << 19) + at]
+    written[at] = written[at + (1 << 17)]
+"""
+# What smaps alone tells from other pages.
+FREED = """
+freed = mmap.mmap(-1, 1 << 22, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+freed.write(bytes(1 << 22))
+freed.madvise(mmap.MADV_FREE)
+"""
+READY = "print('ready', flush=True); time.sleep(1000)"
+
+
+class Counts:
+    """What `count_pages` returns while a copy is explained, beside the copy's smaps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.counted: Optional[Counted] = None
+        self.smaps: Sequence[Mapping] = ()
+        monkeypatch.setattr("gdbmem.inspection.live_process.count_pages", self._count)
+
+    def _count(self, pid: int, mappings: Sequence[Mapping]) -> Optional[Counted]:
+        self.counted, self.smaps = count_pages(pid, mappings), read_smaps(pid)
+        return self.counted
+
+
+@pytest.fixture
+def can_scan() -> None:
+    if scan_resident(os.getpid(), [(0, 1 << 46)]) is None:
+        pytest.skip("this kernel has no PAGEMAP_SCAN")
+
+
+@pytest.mark.usefixtures("can_scan")
+def test_a_mapping_of_the_copy_has_the_resident_bytes_that_its_smaps_has(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counts = Counts(monkeypatch)
+    with running([sys.executable, "-c", MIXED + READY]) as target:
+        ledger = explain(target.pid, fork=True)
+    assert counts.counted is not None
+    assert ledger.rss_bytes >= 6 << 17
+    copied = {one.start: (one.rss_bytes, one.anonymous_bytes) for one in counts.smaps}
+    for one in counts.counted.mappings:
+        assert (one.rss_bytes, one.anonymous_bytes) == copied.get(one.start, (0, 0)), one
+
+
+@pytest.mark.usefixtures("can_scan")
+def test_memory_that_only_smaps_tells_apart_is_read_from_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = Counts(monkeypatch)
+    with running([sys.executable, "-c", MIXED + FREED + READY]) as target:
+        ledger = explain(target.pid, fork=True)
+    assert counts.counted is None
+    lazily_freed = sum(one.resident_bytes for one in ledger.entries if one.category == LAZILY_FREED)
+    assert 1 << 21 < lazily_freed == sum(one.lazily_freed_bytes for one in counts.smaps)
+
+
+@pytest.mark.usefixtures("can_scan")
+def test_pages_that_the_kernel_counts_otherwise_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts = Counts(monkeypatch)
+    kept = {"RssAnon": "4096 kB", "RssFile": "0 kB", "RssShmem": "0 kB", "VmSwap": "0 kB"}
+    monkeypatch.setattr("gdbmem.linux.memory.resident.status_fields", lambda _: kept)
+    with running([sys.executable, "-c", MIXED + READY]) as target:
+        ledger = explain(target.pid, fork=True)
+    assert counts.counted is None
+    assert ledger.rss_bytes >= 6 << 17
 
 
 @pytest.mark.parametrize("fork", [False, True])
