@@ -660,7 +660,7 @@ def _fits(cached: Counter[int], spans: Spans) -> bool:
     """Return whether the caches keep no more blocks of any size than are in use."""
     if not cached:
         return True
-    sizes, number = spans.sizes()
+    sizes, number = spans.sizes
     used = dict(zip(sizes.tolist(), import_numpy().bincount(number, spans.live_blocks).tolist()))
     return all(count <= used.get(size, 0) for size, count in cached.items())
 

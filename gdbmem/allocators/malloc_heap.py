@@ -8,6 +8,7 @@ return None unless the allocator's own invariants prove the layout that they ass
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.allocators.live_blocks import Blocks
@@ -37,8 +38,8 @@ class SearchedMemory(NamedTuple):
     threads: Sequence[int] = ()  # thread pointers
 
 
-class Spans(NamedTuple):
-    """Spans in order of address; none overlap. Columns of numpy, all of one length."""
+class _Columns(NamedTuple):
+    """All of numpy, of one length."""
 
     starts: Any  # int64 addresses
     ends: Any  # int64
@@ -47,6 +48,10 @@ class Spans(NamedTuple):
     live_blocks: (
         Any  # int64: blocks in use of a slab, including those that caches keep; 1 for a large block; else 0
     )
+
+
+class Spans(_Columns):
+    """Spans in order of address; none overlap."""
 
     @classmethod
     def of(cls, columns: Sequence[Any], beside: Sequence[tuple[int, int, int]] = ()) -> Spans:
@@ -72,6 +77,7 @@ class Spans(NamedTuple):
         starts, ends = self.starts[np.append(0, apart + 1)], self.ends[np.append(apart, -1)]
         return list(zip(starts.tolist(), ends.tolist()))
 
+    @cached_property
     def sizes(self) -> tuple[Any, Any]:
         """Return the sizes of blocks, in order, and which of them each span has: column of sizes, column of indexes."""
         found = distinct(self.block_bytes)

@@ -138,13 +138,16 @@ class Division:
         left = self.resident.within_each(low, high, in_order=True)
         whole, length = (ends - starts)[span], high - low
         is_part = np.flatnonzero(length < whole)
+        firsts = np.flatnonzero(np.diff(number, prepend=-1))  # in each mapping: they are in order of address
         for key, sizes in parts:
             part = sizes[span]
             part[is_part] = part[is_part] * length[is_part] // whole[is_part]
             part = np.minimum(part, left)
-            self._add_each(number, [key], 0, part)
+            self._add_each(number[firsts], firsts, key, part)
             left = left - part
-        self._add_each(number, rest, which[span], left)
+        which = which[span]
+        for at in np.flatnonzero(np.bincount(which)).tolist():
+            self._add_each(number[firsts], firsts, rest[at], np.where(which == at, left, 0))
         if len(low):
             apart = np.flatnonzero(low[1:] != high[:-1])
             for piece in zip(low[np.append(0, apart + 1)].tolist(), high[np.append(apart, -1)].tolist()):
@@ -167,13 +170,12 @@ class Division:
             np.insert(np.arange(len(starts)), span + 1, span),
         )
 
-    def _add_each(self, numbers: Any, keys: Sequence[Key], which: Any, sizes: Any) -> None:
-        """Add *sizes* in the mappings *numbers* to the key of *keys* whose number each has in *which*."""
-        np = import_numpy()
-        sums = np.bincount(numbers * len(keys) + which, sizes, len(self.mappings) * len(keys))
-        for at in np.flatnonzero(sums).tolist():
-            number, key = divmod(at, len(keys))
-            self._add(number, keys[key], int(sums[at]))
+    def _add_each(self, numbers: Any, firsts: Any, key: Key, sizes: Any) -> None:
+        """Add *sizes* to *key*: those from each of *firsts* on are in the mapping of *numbers* beside it."""
+        if len(firsts):
+            sums = import_numpy().add.reduceat(sizes, firsts)
+            for number, size in zip(numbers.tolist(), sums.tolist()):
+                self._add(number, key, size)
 
     def claim_tally(
         self, tally: HeapTally, end: int, releasable: Sequence[tuple[int, int]], keys: dict[str, Key]

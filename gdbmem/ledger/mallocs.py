@@ -49,7 +49,7 @@ def claim_mallocs(division: Division, heaps: Sequence[MallocHeap]) -> MallocClai
 
 def _claim(division: Division, heap: MallocHeap, suffix: str, claims: MallocClaims) -> None:
     category, spans = f"allocator.{heap.allocator}", heap.spans
-    sizes, number = spans.sizes()
+    sizes, number = spans.sizes
     live, cached = _divide(heap, sizes, number)
     keys = [(category, _REST[kind] + suffix) for kind in sorted(_REST)]
     live_key, cached_key = (category, names.LIVE + suffix), (category, names.IN_CACHES + suffix)
@@ -97,7 +97,7 @@ def divide_spans(heap: MallocHeap) -> tuple[Any, Any]:
 
     Which blocks of a size caches keep is not read: each slab or large block has the same part of them.
     """
-    return _divide(heap, *heap.spans.sizes())
+    return _divide(heap, *heap.spans.sizes)
 
 
 def _divide(heap: MallocHeap, sizes: Any, number: Any) -> tuple[Any, Any]:
