@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import math
 import mmap
 import os
 import sqlite3
@@ -283,9 +284,9 @@ class Recording:
         query = f"SELECT t, {metric} FROM sample WHERE line = ? AND {numbers} ORDER BY t"
         yield from (row for row in self._rows(query, line) if None not in row)
 
-    def values(self, line: int, metric: str) -> list[float]:
-        """Return the values of *metric* on *line*, as points() yields them."""
-        return [value for _, value in self.points(line, metric)]
+    def values(self, line: int, metric: str, end: float = math.inf) -> list[float]:
+        """Return the values of *metric* on *line* up to time *end*, as points() yields them."""
+        return [value for t, value in self.points(line, metric) if t <= end]
 
     def sizes_by_time(self) -> Iterator[tuple[float, int, float, Optional[float]]]:
         """Yield time, line, RSS and minor faults of each process at each look, in order of time."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Optional
 
@@ -48,7 +49,8 @@ def summarize(recording: Recording) -> SeriesSummary:
     verdict = _judged(filled, metric, recording.marks)
     if not recording.lines:
         verdict = verdict._replace(evidence="there was no process to watch")
-    lines = [_line(recording, number) for number in range(min(len(recording.lines), _MOST_LINES))]
+    end = filled.points[-1][0] if filled.points and _has_ended(recording) else math.inf
+    lines = [_line(recording, number, end) for number in range(min(len(recording.lines), _MOST_LINES))]
     verdict = _with_heap(verdict, recording, lines)
     cgroup = _cgroup(recording)
     outside = outside_of(recording)
@@ -68,7 +70,7 @@ def summarize(recording: Recording) -> SeriesSummary:
         spikes=_spikes(recording) if len(recording.lines) > 1 else (),
         verdict=verdict,
         lines=lines,
-        components=_components(recording),
+        components=_components(recording, end),
         threads_started=_threads_started(recording, lines),
         copied_bytes=_counter(recording, "copied_bytes"),
         copiers=_counter(recording, "copiers"),
@@ -149,8 +151,11 @@ def judged_points(recording: Recording) -> Filled:
     line = judged_line(recording)
     filled = total_points(recording) if line == TREE else Filled(list(recording.points(line, "rss_bytes")))
     filled = with_beside(filled, recording, line)
-    ended = bool(recording.lines) and all(known.gone is not None for known in recording.lines)
-    return filled._replace(points=without_teardown(filled.points)) if ended else filled
+    return filled._replace(points=without_teardown(filled.points)) if _has_ended(recording) else filled
+
+
+def _has_ended(recording: Recording) -> bool:
+    return bool(recording.lines) and all(known.gone is not None for known in recording.lines)
 
 
 def judged_line(recording: Recording) -> int:
@@ -179,12 +184,13 @@ def _threads_started(recording: Recording, lines: Sequence[LineSummary]) -> int:
     return max(sum(line.threads_started for line in lines), int(counter))
 
 
-def _line(recording: Recording, index: int) -> LineSummary:
+def _line(recording: Recording, index: int, end: float) -> LineSummary:
+    """Return the summary of a line, up to the *end* of the total: the rows add up to that."""
     line = recording.lines[index]
     metric = recording.total_metric
-    values = recording.values(line.number, metric)
+    values = recording.values(line.number, metric, end)
     peaks = recording.values(line.number, "peak_rss_bytes") if metric == "rss_bytes" and values else []
-    dirty = recording.values(line.number, "private_dirty_bytes")
+    dirty = recording.values(line.number, "private_dirty_bytes", end)
     return LineSummary(
         line=line,
         metric=metric,
@@ -206,10 +212,10 @@ def counted(values: Iterable[float]) -> float:
     return total
 
 
-def _components(recording: Recording) -> Sequence[Component]:
+def _components(recording: Recording, end: float) -> Sequence[Component]:
     found = []
     for name, metric in _COMPONENTS.items():
-        _, values = thinned(recording.points(TREE, metric))
+        _, values = thinned([point for point in recording.points(TREE, metric) if point[0] <= end])
         if len(values) >= 2:
             found.append(Component(name, values[-1] - values[0]))
     return sorted(found, key=lambda component: -abs(component.change_bytes))

@@ -674,3 +674,23 @@ def test_a_trace_ends_the_counters_of_a_process_that_has_gone_and_shows_the_cgro
     assert of["a", "minor_faults"] == [(0, 7)], "a counter keeps what it has counted"
     assert of["b", "rss_bytes"] == [(2_000_000, 4096)], "another process of the same pid has its own track"
     assert of["cgroup", "cgroup_bytes"] == [(0, 9 * MIB), (2_000_000, 9 * MIB)]
+
+
+def test_the_rows_of_processes_that_free_their_memory_as_they_end_add_up_to_the_trees_change(
+    tmp_path: Path,
+) -> None:
+    writer = SeriesWriter(tmp_path, SeriesFacts("job", 0.2, 1.7e9, "boot", 0.0))
+    lines = [SeriesLine(n, 70 + n, 5, "worker", "worker", 0, 0.0) for n in (1, 2)]
+    for number in range(41):
+        size = (2 + number if number < 40 else 3) * MIB  # the last sample is of their end
+        process = ProcessSample(pss_bytes=size, heap_bytes=size, private_dirty_bytes=size)
+        tree = ProcessSample(pss_bytes=2 * size, heap_bytes=2 * size)
+        gone = [line._replace(gone=8.0) for line in lines] if number == 40 else lines
+        writer.append(0.2 * number, [(1, process), (2, process), (TREE, tree)], gone)
+    writer.close()
+    summary = summarize(Recording(tmp_path))
+    assert summary.first_bytes is not None and summary.last_bytes is not None
+    changes = [(row.last_bytes or 0) - (row.first_bytes or 0) for row in summary.lines]
+    assert sum(changes) == summary.last_bytes - summary.first_bytes == 78 * MIB
+    assert [row.private_dirty_change_bytes for row in summary.lines] == [39 * MIB] * 2
+    assert [one.change_bytes for one in summary.components] == [78 * MIB]
