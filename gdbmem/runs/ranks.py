@@ -174,8 +174,14 @@ def expanded(folder: str, rank: Optional[Rank], pid: int) -> str:
     def replace(found: re.Match[str]) -> str:
         letter = found.group(1)
         if not values[letter]:
-            what = "rank" if letter == "r" else "job"
-            raise _no_rank(f"--run {printable(folder)}", what)
+            option = f"--run {printable(folder)}"
+            if rank is not None:
+                raise UsageError(
+                    f"{option}: no job is known, because {rank.launcher} names none",
+                    slug="no-rank",
+                    hint="leave out %j",
+                )
+            raise _no_rank(option, "rank" if letter == "r" else "job")
         return values[letter]
 
     return re.sub(r"%([rhpj%])", replace, folder)

@@ -123,7 +123,7 @@ def test_a_folder_is_named_by_rank_job_host_and_process() -> None:
     for folder in ("r.%r", "%j"):
         with pytest.raises(UsageError, match=r"no (rank|job) is known"):
             expanded(folder, None, 1)
-    with pytest.raises(UsageError, match="no job is known"):
+    with pytest.raises(UsageError, match="no job is known, because MPICH names none"):
         expanded("%j", rank_of(HYDRA), 1)
 
 
