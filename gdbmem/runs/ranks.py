@@ -124,8 +124,7 @@ def default_name(program: str, pid: int, rank: Optional[Rank]) -> str:
     if rank is None:
         return f"gdbmem.{program}.{pid}"
     job = job_name(rank)
-    restart = f".restart{rank.restart}" if rank.restart else ""
-    return f"gdbmem.{program}.{job}.r{rank.rank}{restart}"
+    return f"gdbmem.{program}.{job}.r{rank.rank}{_restart(rank)}"
 
 
 def job_name(rank: Rank, parent: Optional[int] = None) -> str:
@@ -148,7 +147,9 @@ def folder_of_host(run: Optional[str], rank: Rank, program: str) -> str:
     """
     name = program.rpartition("/")[2]
     return (
-        expanded(run, rank, os.getpid()) if run else f"gdbmem.{name}.{job_name(rank)}.{os.uname().nodename}"
+        expanded(run, rank._replace(restart=None), os.getpid())
+        if run
+        else f"gdbmem.{name}.{job_name(rank)}.{os.uname().nodename}"
     )
 
 
@@ -161,6 +162,7 @@ def without_rank(environment: Mapping[str, str]) -> dict[str, str]:
 def expanded(folder: str, rank: Optional[Rank], pid: int) -> str:
     """Return *folder* with %r, %h, %p and %j replaced by the rank, the host, *pid* and the job; %% is a %.
 
+    After an elastic restart it ends with the number of that: the folder of the ranks before exists.
     Raises UsageError if it names a rank or a job that is unknown.
     """
     values = {
@@ -184,7 +186,12 @@ def expanded(folder: str, rank: Optional[Rank], pid: int) -> str:
             raise _no_rank(option, "rank" if letter == "r" else "job")
         return values[letter]
 
-    return re.sub(r"%([rhpj%])", replace, folder)
+    name = re.sub(r"%([rhpj%])", replace, folder)
+    return name.rstrip("/") + _restart(rank) if rank is not None else name
+
+
+def _restart(rank: Rank) -> str:
+    return f".restart{rank.restart}" if rank.restart else ""
 
 
 def _file_name(text: str) -> str:

@@ -127,6 +127,12 @@ def test_a_folder_is_named_by_rank_job_host_and_process() -> None:
         expanded("%j", rank_of(HYDRA), 1)
 
 
+def test_an_elastic_restart_does_not_end_because_the_folder_that_run_names_exists() -> None:
+    restarts = [rank_of({**TORCHRUN, "TORCHELASTIC_RESTART_COUNT": str(number)}) for number in range(3)]
+    names = [expanded("runs/r.%r/", rank, 1) for rank in restarts]
+    assert names == ["runs/r.1", "runs/r.1.restart1", "runs/r.1.restart2"]
+
+
 def test_only_the_ranks_that_are_named_are_recorded(environment: pytest.MonkeyPatch) -> None:
     assert is_chosen(None)
     with pytest.raises(UsageError, match="no rank is known"):
