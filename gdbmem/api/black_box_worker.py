@@ -527,11 +527,15 @@ def _python(pid: int, folder: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Watch the run that *arguments* name."""
+    """Watch the run that *arguments* name; the last line of the standard error says why that can't be done."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)  # it ends with its standard input
     run, seconds, hold = arguments
-    BlackBoxWorker(Path(run), float(seconds), holds=hold != "-", writes_core=hold == "core").watch()
+    try:
+        BlackBoxWorker(Path(run), float(seconds), holds=hold != "-", writes_core=hold == "core").watch()
+    except GdbmemError as error:
+        print(error.message, file=sys.stderr)
+        return 1
     return 0
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.api import black_box_worker
+from gdbmem.errors import TargetError
 from gdbmem.series.black_box import (
     FILE,
     FOLDER,
@@ -94,3 +96,17 @@ def test_what_a_black_box_wrote_is_read_back_and_a_damaged_file_is_none(tmp_path
     for damaged in ("", "[]", '{"highest": "x"}'):
         file.write_text(damaged)
         assert black_box_of(tmp_path) is None
+
+
+def test_a_black_box_that_cannot_watch_says_why_in_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise TargetError(
+            "the processes of this run have ended", slug="no-such-process", hint="start a new run"
+        )
+
+    monkeypatch.setattr(black_box_worker, "BlackBoxWorker", refuse)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    assert black_box_worker.main(["run", "0.2", "-"]) == 1
+    assert capsys.readouterr().err == "the processes of this run have ended\n"
