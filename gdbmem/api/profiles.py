@@ -13,11 +13,11 @@ from gdbmem.formats.stacks import ALLOCATED, IN_USE, LIFETIMES, POINTS, READ, WR
 from gdbmem.model.calltree import PEAK, Profile, Snapshot, Stretch
 from gdbmem.model.diff import Diff
 from gdbmem.profiles import ranking
-from gdbmem.profiles.diff import as_difference, as_growth, diff_series
-from gdbmem.profiles.doubts import normalized, scaling_notices, stranger_notices
+from gdbmem.profiles.diff import as_difference, as_growth, diff_series, normalized, scaling_notices
 from gdbmem.profiles.paths import BLOCKS, Query, counts_blocks, find_wrappers
 from gdbmem.profiles.ranking import Amount, Ranking, Row, RowUses, Uses, uses_from
 from gdbmem.profiles.timeline import outline
+from gdbmem.profiles.unseen import stranger_notices
 from gdbmem.runs import operand as operands
 from gdbmem.runs.operand import (
     Loaded,

@@ -12,15 +12,15 @@ from gdbmem.errors import InputError, UsageError
 from gdbmem.model.calltree import PRUNED, TRACING, UNTRACED
 from gdbmem.model.diff import Diff
 from gdbmem.model.judgement import Judgement, Unseen
-from gdbmem.profiles.doubts import (
+from gdbmem.profiles.paths import Query, matches
+from gdbmem.profiles.ranking import rank
+from gdbmem.profiles.unseen import (
     nameless_growth,
     of_one_process,
     samples_off,
     sampling_error,
     unseen_in_diff,
 )
-from gdbmem.profiles.paths import Query, matches
-from gdbmem.profiles.ranking import rank
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.operand import find_operand
 from gdbmem.runs.run import Run, asked_for

@@ -17,14 +17,14 @@ from gdbmem.model.diff import BLOCKS, HELD, LEAKED, UNTRACED, Diff, Expectation,
 from gdbmem.model.heap_graph import HeapLimit, SavedHeap
 from gdbmem.model.judgement import AT_LEAST, AT_MOST, BYTES, NOT_JUDGED, NOT_MET, Judgement, Unseen
 from gdbmem.model.ledger import Ledger
-from gdbmem.profiles.doubts import (
+from gdbmem.profiles.paths import matches
+from gdbmem.profiles.unseen import (
     nameless_growth,
     of_one_process,
     samples_off,
     sampling_error,
     unseen_in_diff,
 )
-from gdbmem.profiles.paths import matches
 from gdbmem.terminal.document import head, judgement_object
 from gdbmem.text import format_delta, format_size, plural, printable
 

@@ -14,8 +14,7 @@ from gdbmem.cli.main import main
 from gdbmem.errors import InputError
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import size_class
-from gdbmem.profiles.diff import as_growth, diff_snapshots
-from gdbmem.profiles.doubts import normalized
+from gdbmem.profiles.diff import as_growth, diff_snapshots, normalized
 from gdbmem.profiles.paths import GROUPINGS, Query, read_known
 from gdbmem.profiles.ranking import rank
 from gdbmem.runs.operand import load_from_profile, load_operand

@@ -1,75 +1,20 @@
-"""Snapshots scaled to one total; whether sampled or incomplete snapshots allow a decision."""
+"""Memory that the sides of a diff can't show, by what the diff says of them; how far off sampled sizes may be."""
 
 from __future__ import annotations
 
 import math
 import re
-from array import array
 from collections.abc import Iterator, Sequence, Set
 from typing import Optional
 
-from gdbmem.errors import InputError, Notice
+from gdbmem.errors import Notice
 from gdbmem.formats.opening import ENDS_EARLY
 from gdbmem.formats.valgrind.massif import DAMAGED, TRUNCATED
-from gdbmem.model.calltree import BYTES_MISSING, UNTRACED, CallTree, Snapshot
+from gdbmem.model.calltree import BYTES_MISSING, UNTRACED
 from gdbmem.model.diff import Diff, Side
 from gdbmem.model.judgement import Unseen
 from gdbmem.profiles.own_code import is_library
 from gdbmem.text import format_size, printable
-
-# Snapshots scaled to one total, so that a diff shows changes of the proportions.
-
-
-def normalized(snapshots: Sequence[Snapshot]) -> list[Snapshot]:
-    """Return *snapshots*, all but the last scaled to the total of the last, to the byte.
-
-    Blocks are no longer counted then. Raises InputError if one of them is empty.
-    """
-    total_bytes = snapshots[-1].tree.bytes[0]
-    for snapshot in snapshots:
-        if not snapshot.tree.bytes[0]:
-            raise InputError(
-                f"{printable(snapshot.source)} is empty and can't be scaled",
-                slug="nothing-to-normalize",
-                hint="leave --normalize out",
-            )
-    return [one._replace(tree=_scaled(one.tree, total_bytes)) for one in snapshots]
-
-
-def scaling_notices(snapshots: Sequence[Snapshot]) -> list[Notice]:
-    """Return the notices on normalized(): the original total of each of *snapshots*."""
-    total_bytes = snapshots[-1].tree.bytes[0]
-    return [
-        Notice(
-            "scaled",
-            f"{printable(one.source)} holds {format_size(one.tree.bytes[0])}, here scaled to"
-            f" {format_size(total_bytes)} by --normalize",
-        )
-        for one in snapshots[:-1]
-        if one.tree.bytes[0] != total_bytes
-    ]
-
-
-def _scaled(tree: CallTree, total_bytes: int) -> CallTree:
-    whole = tree.bytes[0]
-    sizes = tree.self_bytes()
-    seen = scaled_seen = 0
-    for node, size_bytes in enumerate(sizes):
-        # Rounding the running sum, not each number, leaves the total exact.
-        seen += size_bytes
-        scaled = seen * total_bytes // whole
-        sizes[node], scaled_seen = scaled - scaled_seen, scaled
-    for node in range(len(sizes) - 1, 0, -1):
-        sizes[tree.parent[node]] += sizes[node]
-    factor = total_bytes / whole
-    return tree.with_columns(
-        bytes=sizes,
-        blocks=None,
-        threshold_bytes=-(-tree.threshold_bytes * total_bytes // whole),
-        variance=_times(tree.variance, factor * factor),
-        path_variance=_times(tree.path_variance, factor * factor),
-    )
-
 
 # The errors of sampled sizes.
 
@@ -97,10 +42,6 @@ def of_one_process(diff: Diff) -> Diff:
 
 def _where(changed: Sequence[bool], column: Optional[Sequence[float]]) -> Optional[Sequence[float]]:
     return None if column is None else [one if is_it else 0.0 for is_it, one in zip(changed, column)]
-
-
-def _times(column: Optional[Sequence[float]], factor: float) -> Optional[Sequence[float]]:
-    return None if column is None else array("d", [one * factor for one in column])
 
 
 def samples_off(sampling: int) -> str:
