@@ -14,8 +14,6 @@ from gdbmem.errors import InputError, TargetError, UsageError
 from gdbmem.inspection.block_queries import BlockQueries
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.read_process import explain_core as explain_core_file
-from gdbmem.ledger.cgroup import divided, with_files
-from gdbmem.ledger.workers import ReadWorker, together
 from gdbmem.linux.memory.maps import Mapping, read_smaps
 from gdbmem.linux.monitoring.cgroup import (
     allowed_bytes,
@@ -26,13 +24,13 @@ from gdbmem.linux.monitoring.cgroup import (
     read_whole_cgroup,
 )
 from gdbmem.linux.process.process import check_not_own, descendants, has_ended, parents, process_facts
-from gdbmem.model.groups import CachedFile, CgroupLedger, WorkersLedger
 from gdbmem.model.heap_blocks import HeapMap
 from gdbmem.model.ledger import IdleMemory, Ledger
 from gdbmem.text import plural, printable
 
 if TYPE_CHECKING:
     from gdbmem.ledger.pinners import PinnerPaths
+    from gdbmem.model.groups import CachedFile, CgroupLedger, WorkersLedger
     from gdbmem.runs.run import Run
     from gdbmem.runs.saved_results import SavedResult
 
@@ -293,6 +291,8 @@ def explain_container(what: str, *, files: Optional[Operand] = None) -> CgroupLe
     a pod). *files* is a folder whose files are to be listed by their part of the page cache. No daemon is asked, no
     process is stopped. Raises TargetError if there is none, or if several fit; InputError for *files*.
     """
+    from gdbmem.ledger.cgroup import divided, with_files  # for cgroups alone
+
     folder = _cgroup(what)
     reading = read_whole_cgroup(folder)
     if reading is None:
@@ -322,6 +322,8 @@ def explain_workers(
     They are read one after the other, as by explain(). One that can't be read has its memory in an entry of its own,
     and a notice. Raises TargetError if none of them is there.
     """
+    from gdbmem.ledger.workers import ReadWorker, together  # for several processes alone
+
     if isinstance(processes, int):
         pids = [processes, *descendants({processes}, parents())]
     else:

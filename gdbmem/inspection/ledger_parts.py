@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Optional
 
-from gdbmem.allocators.glibc.blocks import chunk_tables
 from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.layout import LibcFacts, MallocLayout, parse_ptype
-from gdbmem.allocators.glibc.vectors import Area, find_columns, find_vectors
 from gdbmem.allocators.others import linked_in
 from gdbmem.arrays import has_numpy
 from gdbmem.errors import GdbmemError, Notice, TargetError
@@ -28,6 +26,7 @@ from gdbmem.model.ledger import UNUSED_IN_VECTORS
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 if TYPE_CHECKING:
+    from gdbmem.allocators.glibc.vectors import Area
     from gdbmem.model.bfc import Allocator
 
 _LIBRARIES = re.compile(r"/[^/]*(tensorflow|onnxruntime|xla_extension|xla_cuda|libtsl)[^/]*$|/jaxlib/[^/]*$")
@@ -96,6 +95,9 @@ def add_unused_in_vectors(reading: ProcessImage, memory: Memory, *, most_bytes: 
     size = heap_bytes(heap) + sum(end - start for _, start, end in areas)
     if size > (_PLAIN if pure else most_bytes):
         return
+    from gdbmem.allocators.glibc.blocks import chunk_tables  # where glibc's malloc is in use, as the next
+    from gdbmem.allocators.glibc.vectors import find_columns, find_vectors
+
     try:
         tables = chunk_tables(memory, heap, pure=pure)
         if pure:

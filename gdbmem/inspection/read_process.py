@@ -20,7 +20,6 @@ from gdbmem.errors import Notice
 from gdbmem.inspection import ledger_parts
 from gdbmem.ledger.division import areas_to_scan
 from gdbmem.ledger.ledger import ProcessImage, build_ledger
-from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.elf.objects import Image, images
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import HeldThread
@@ -178,6 +177,8 @@ def read_core(
     searched: int = ledger_parts.WHEN_STILL,
 ) -> ProcessImage:
     """Return everything of a core file; arguments and exceptions as for explain_core()."""
+    from gdbmem.linux.elf.corefile import CoreFile  # for cores alone
+
     core = CoreFile(path, program)
     mappings = core.mappings()
     reading = ProcessImage(core.program, None, mappings, core.written, True, core.threads)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Callable, Optional
 
-from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.arenas import (
     ArenaState,
     HeapRegion,
@@ -222,7 +221,11 @@ class HeapReading:
 
 def choose_walker() -> Walker:
     """Return the fast walker if numpy is available, else the one in plain Python."""
-    return lockstep.walk if has_numpy() else walk
+    if not has_numpy():
+        return walk
+    from gdbmem.allocators.glibc import lockstep  # where glibc's malloc is in use
+
+    return lockstep.walk
 
 
 def read_heap(

@@ -29,10 +29,7 @@ from gdbmem.commands.arguments import (
     read_address,
 )
 from gdbmem.errors import UsageError
-from gdbmem.ledger.cgroup import cgroup_document, print_cgroup
-from gdbmem.ledger.idle import idle_json, mangled_names, print_idle
 from gdbmem.ledger.output import Host, write_result
-from gdbmem.ledger.workers import print_workers, workers_document
 from gdbmem.model.ledger import Ledger
 from gdbmem.terminal.console import Working, make_console, open_named, open_output, say
 from gdbmem.terminal.document import to_json
@@ -87,6 +84,8 @@ def _run_container(args: argparse.Namespace) -> int:
             "--container divides a cgroup's memory, and takes --files, --json, -o and --force only",
             hint="gdbmem explain --container NAME, then gdbmem explain PID for one of its processes",
         )
+    from gdbmem.ledger.cgroup import cgroup_document, print_cgroup  # for --container alone
+
     with open_output(args.output, force=args.force) as stream:
         ledger = explain_container(args.container, files=args.files)
         if args.json:
@@ -109,6 +108,8 @@ def _run_workers(args: argparse.Namespace) -> int:
             "--workers takes the pid of a process whose children are its workers, or several pids",
             hint="--workers 4711, or --workers 4712,4713,4714",
         )
+    from gdbmem.ledger.workers import print_workers, workers_document  # for --workers alone
+
     pids = [int(word) for word in words]
     with open_output(args.output, force=args.force) as stream, Working("reading the processes"):
         ledger = explain_workers(pids[0] if len(pids) == 1 else pids, progress=say)
@@ -125,6 +126,8 @@ def _run_idle(args: argparse.Namespace, pid: Optional[int]) -> int:
     if pid is None or given or args.arena is not None or args.fork is not None:
         what = f"--{given.replace('tried', 'try')}" if given else "--core, --arena, --fork or --hold"
         raise UsageError(f"--idle cannot be used with {what}", hint="gdbmem explain --idle 10min PID")
+    from gdbmem.ledger.idle import idle_json, mangled_names, print_idle  # for --idle alone
+
     with open_output(args.output, force=args.force) as stream:
         idle = explain_idle(pid, args.idle, progress=say)
         names = class_names(mangled_names(idle))

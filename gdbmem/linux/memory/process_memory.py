@@ -11,7 +11,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
 from typing import Callable, Optional
 
 from gdbmem.errors import TargetError
@@ -172,6 +171,8 @@ class TakenMemory:
         large = deque(piece for piece in pieces if len(piece[1]) >= _SMALL)
         done: set[int] = set()
         number = min(_MOST_THREADS, len(os.sched_getaffinity(0)), len(large))
+        from threading import Thread  # where a process is held, not copied
+
         threads = [Thread(target=self._take, args=(large, done, lambda: None)) for _ in range(number - 1)]
         for thread in threads:
             thread.start()

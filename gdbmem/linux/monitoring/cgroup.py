@@ -4,12 +4,14 @@ import contextlib
 import os
 import re
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.maps import PAGE, parse_rollup
 from gdbmem.linux.process.process import process_facts, stat_of, text_of
-from gdbmem.model.groups import CgroupProcess
+
+if TYPE_CHECKING:
+    from gdbmem.model.groups import CgroupProcess
 
 _ROOT = Path("/sys/fs/cgroup")
 _ROOTS = (_ROOT, _ROOT / "memory")
@@ -412,7 +414,7 @@ def allowed_bytes(folder: Optional[Path], limit_bytes: Optional[int]) -> int:
     return limit_bytes + (swap if most is None else min(most, swap))
 
 
-def process_in_cgroup(pid: int, allowed: int) -> Optional[CgroupProcess]:
+def process_in_cgroup(pid: int, allowed: int) -> Optional["CgroupProcess"]:
     """Return the memory of *pid*, in a cgroup with *allowed* bytes; None if it has ended or has no memory.
 
     Raises PermissionError for a process of another user.
@@ -431,6 +433,8 @@ def process_in_cgroup(pid: int, allowed: int) -> Optional[CgroupProcess]:
     # As oom_badness() in the kernel's mm/oom_kill.c, which counts in whole pages.
     badness = rollup.rss_bytes + facts.swap_bytes + facts.page_table_bytes
     badness += adjustment * (allowed // PAGE // 1000) * PAGE
+    from gdbmem.model.groups import CgroupProcess  # for the ledger of a cgroup alone
+
     return CgroupProcess(
         pid,
         facts.name,
