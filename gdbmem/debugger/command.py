@@ -6,7 +6,7 @@ import contextlib
 import importlib
 import re
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Optional, Union
+from typing import TYPE_CHECKING, Callable, Optional, Union
 
 import gdb
 
@@ -171,8 +171,15 @@ def say(text: str) -> None:
     gdb.write(printable(text) + "\n")
 
 
+hearers: list[
+    Callable[[str, str], None]
+] = []  # of the texts and slugs of warnings, where no user reads gdb's stderr
+
+
 def warn(text: str, *, slug: str = "") -> None:
     """Print *text* to gdb's stderr, with the name of its paragraph in docs/messages.md if it has one."""
+    for hear in hearers:
+        hear(text, slug)
     name = f" [{slug}]" if slug else ""
     gdb.write(f"gdbmem: {printable(text)}{name}\n", gdb.STDERR)
 

@@ -220,6 +220,13 @@ class CallsUnclear(NamedTuple):
     sentence: str
 
 
+class Noticed(NamedTuple):
+    """A warning of gdbmem in gdb that the recipe's results need."""
+
+    slug: str
+    sentence: str
+
+
 class PointFailed(NamedTuple):
     """A point was disabled from here on."""
 

@@ -7,7 +7,7 @@ import functools
 import re
 import subprocess
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Callable, Optional
@@ -203,6 +203,7 @@ class _Player:
         self._failed: Counter[str] = Counter()  # actions, by their message
         self._explained: set[int] = set()  # points already reported to have recorded nothing
         self._counts = False  # whether a snapshot has counted anything
+        self._noticed: defaultdict[str, list[str]] = defaultdict(list)  # gdb's warnings, by their slug
 
     def hear(self, message: messages.Message) -> None:
         """Record *message* in the outcome."""
@@ -280,6 +281,16 @@ class _Player:
         if notice not in outcome.notices:
             outcome.notices.append(notice)
             self._progress(notice.message)
+
+    @_note.register
+    def _on_noticed(self, message: messages.Noticed, outcome: Outcome) -> None:
+        """Report the first of a kind, with the number of others."""
+        self._noticed[message.slug].append(message.sentence)
+        first, *others = self._noticed[message.slug]
+        self._progress(message.sentence)
+        more = f" (and {len(others):,} more)" if others else ""
+        outcome.notices = [one for one in outcome.notices if one.slug != message.slug]
+        outcome.notices.append(Notice(message.slug, first + more))
 
     @_note.register
     def _on_point_failed(self, message: messages.PointFailed, outcome: Outcome) -> None:

@@ -196,3 +196,68 @@ def test_a_users_breakpoint_that_a_command_passes_leaves_the_programs_registers_
         folder=tmp_path,
     )
     assert "2000 rounds, 0 changed\n" in said.output
+
+
+@pytest.mark.parametrize("after", ["", ", after: true"], ids=["", "after"])
+@pytest.mark.parametrize("engine", cover(ENGINES, lambda engine: engine in ("gperftools", "jemalloc")))
+def test_an_inlined_call_of_a_handler_during_the_call_for_a_snapshot_is_a_hit(
+    engine: str, after: str, program: Program, tmp_path: Path
+) -> None:
+    """Two points at one place: the program stops there, and gdb makes it call the engine's function."""
+    if engine in ("gperftools", "jemalloc"):
+        needs_library(engine)
+    recipe = f"""
+program: {program("handler_inlines", "-O2")}
+engine: {engine}
+timeout: 100s
+points:
+  - {{at: turn, name: before}}
+  - {{at: turn, name: after, after: true}}
+  - {{at: passed, name: passed, hits: {{only: [100000]}}{after}}}
+"""
+    played = Played(tmp_path, recipe)
+    assert played.output == f"300 calls, {TURNS * 100} blocks\n"
+    assert {point["name"]: point["hits"] for point in played.result["points"]} == {
+        "before": TURNS,
+        "after": TURNS,
+        "passed": 300,
+    }
+    assert "call-left" not in played.messages, "no call was left by an exception"
+
+
+@pytest.mark.parametrize(
+    ("engine", "microseconds"), cover(CELLS, lambda engine, rate: (engine, rate) == ("faults", 1_000))
+)
+def test_a_program_gets_on_with_three_points_on_inlined_functions(
+    engine: str, microseconds: int, program: Program, tmp_path: Path
+) -> None:
+    if engine in ("gperftools", "jemalloc"):
+        needs_library(engine)
+    names = ("load", "parse", "drop")
+    points = "\n".join(f"  - {{at: {name}, name: {name}, after: true}}" for name in names)
+    recipe = f"""
+program: {program("three_inlined", "-O2")}
+args: [{TURNS}, {microseconds}]
+engine: {engine}
+timeout: 200s
+points:
+{points}
+"""
+    played = Played(tmp_path, recipe)
+    assert played.output == "total 402080\n"
+    points_after = {one["name"]: (one["hits"], len(one["snapshots"])) for one in played.result["points"]}
+    assert points_after == dict.fromkeys(names, (TURNS, TURNS))
+
+
+@pytest.mark.thorough  # half a minute, in which gdb works
+def test_signals_that_come_faster_than_gdb_passes_them_on_are_named(program: Program, tmp_path: Path) -> None:
+    recipe = f"""
+program: {program("signal_storm", "-O0")}
+args: [{TURNS}, 20]
+engine: faults
+timeout: 30s
+points:
+  - {{at: turn, name: turn}}
+"""
+    played = Played(tmp_path, recipe)
+    assert "signals come as fast as gdb passes them on" in played.messages

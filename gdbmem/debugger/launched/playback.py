@@ -12,7 +12,7 @@ from typing import Callable, ClassVar, Optional
 
 import gdb
 
-from gdbmem.debugger.command import step_in_place
+from gdbmem.debugger.command import hearers, step_in_place, warn
 from gdbmem.debugger.launched.launched import connect_program, follow
 from gdbmem.debugger.location import current_thread, program_runs, real_pid, users_place
 from gdbmem.debugger.memwatch.driving.function_code import NotChosenError
@@ -22,6 +22,7 @@ from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.breakpoints import ActionBreakpoint, act_now
 from gdbmem.debugger.snapshots.snapshots import blind_spot, little_room, take_in_passing, take_snapshot
 from gdbmem.debugger.stopping.stops import signal_here
+from gdbmem.debugger.stopping.storms import watch_for_storm
 from gdbmem.debugger.terminal import gdb_text
 from gdbmem.errors import GdbmemError, internal_error
 from gdbmem.launch import messages
@@ -36,6 +37,7 @@ _FATAL = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGSYS")
 _NEED_A_STOP = ("gdb", "ledger", "containers", "heap")
 # gdb's message on a child; one of vfork() executes another program.
 _BORN = re.compile(r"Detaching after (v?)fork from child process (\d+)")
+_PASSED_ON = ("snapshot-missed", "signals-too-fast")  # warnings that the user must see beside the results
 _ENDING_SECONDS = 2.0
 _ENTRY = re.compile(r"^9 +AT_ENTRY .*?(0x[0-9a-f]+)", re.MULTILINE)
 _SETTINGS = (
@@ -74,7 +76,10 @@ def _play() -> None:
     session.ask(messages.Ready(real_pid(), gdb.current_progspace().filename or ""), messages.Done)
     session.judged = bool(recipe.expectations)
     points = [_PlayedPoint(index, point) for index, point in enumerate(recipe.points)]
+    hearers.append(_hear)
     session.tell(messages.RecipeStarted())
+    if session.native is not None:
+        watch_for_storm(real_pid() or 0, lambda: sum(one.hits for one in points), _tell_of_storm)
     for point in points:
         gdb.events.new_objfile.connect(point.reenable)
     births: list[tuple[str, str]] = []
@@ -98,6 +103,19 @@ def _play() -> None:
         point.report()
     vforks = tuple(int(pid) for shared, pid in births if shared)
     session.tell(messages.Finished(session.fate(), len(births) - len(vforks), vforks))
+
+
+def _hear(text: str, slug: str) -> None:
+    if slug in _PASSED_ON:
+        session.tell(messages.Noticed(slug, text))
+
+
+def _tell_of_storm() -> None:
+    warn(
+        "signals come as fast as gdb passes them on to the program, which gets on slowly or not at all: slow its timer,"
+        " put points where it comes less often, or use massif",
+        slug="signals-too-fast",
+    )
 
 
 def _regain(points: list[_PlayedPoint]) -> bool:
@@ -236,6 +254,10 @@ class _PlayedPoint:
         session.tell(messages.CallsUnclear(self.index, sentence))
 
     @property
+    def hits(self) -> int:
+        return self.breakpoint.hits if self.breakpoint is not None else 0
+
+    @property
     def waiting(self) -> bool:
         return bool(self._waiting)
 
@@ -366,11 +388,10 @@ class _PlayedPoint:
 
     def report(self) -> None:
         """Report the number of hits of the point, and whether its location was ever found in the program."""
-        hits = self.breakpoint.hits if self.breakpoint is not None else 0
         pending = self.breakpoint is None or bool(getattr(self.breakpoint, "pending", False))
         left, unfinished = (
             (self.breakpoint.left_calls, self.breakpoint.unfinished_calls)
             if self.breakpoint is not None
             else (0, 0)
         )
-        session.tell(messages.PointReport(self.index, hits, self._recorded, pending, left, unfinished))
+        session.tell(messages.PointReport(self.index, self.hits, self._recorded, pending, left, unfinished))

@@ -181,6 +181,11 @@ def under_way() -> bool:
     return any(found.calls for found in _ends.threads.values())
 
 
+def makes_call() -> bool:
+    """Return whether the selected thread makes a call, at a stop or in passing: on a stack of ours."""
+    return program.makes_call or gdb.selected_thread().ptid in _ends.threads
+
+
 def _stops_anyway() -> bool:
     """Return whether another breakpoint here may stop or act: the user must not be shown our instructions.
 

@@ -60,8 +60,21 @@ class StoppedProgram:
         self.harmless: Sequence[str] = ()  # threads whose filters end nothing for a call: "TID:FILTERS"
         self.lets_others_run = False  # during a call: one of them holds a lock that the call needs
         self.is_calling = False
-        # During a call: the thread that makes it, and where it comes back to; a breakpoint there has been passed.
-        self.arrival: Optional[tuple[tuple[int, int, int], int]] = None
+        # During a call: the thread that makes it, where it comes back to, and its stack pointer there (0: any).
+        self.arrival: Optional[tuple[tuple[int, int, int], int, int]] = None
+
+    @property
+    def makes_call(self) -> bool:
+        """True if the selected thread makes a call: what it passes is passed by the handler of a signal."""
+        return self.arrival is not None and self.arrival[0] == gdb.selected_thread().ptid
+
+    @property
+    def has_arrived(self) -> bool:
+        """True if the selected thread is back from its call; the breakpoints there were passed before it."""
+        if self.arrival is None or not self.makes_call:
+            return False
+        _, end, pointer = self.arrival
+        return get_register("pc") == end and (not pointer or get_register("sp") == pointer)
 
     @property
     def process(self) -> int:
@@ -149,7 +162,7 @@ class StoppedProgram:
     def system_call(self, call: str, arguments: Sequence[int]) -> int:
         """Make only the selected thread execute a system call of CallMachine; return its result, signed."""
         machine, base = machine_here(), self._memory()
-        with _locking("on"), _breakpoints_off():
+        with _locking("on"):
             answer = _system_call(getattr(machine, call), arguments, call, base)
         return answer - (1 << 64) if answer >> 63 else answer
 
@@ -219,7 +232,7 @@ def _system_call(number: int, arguments: Sequence[int], name: str, base: int = 0
     """Make the stopped program execute system call *number*; return its result. For *base* see _registers()."""
     machine = machine_here()
     registers, start, end = _at_system_call(machine, number, arguments)
-    with calling(program.lock), _registers(base):
+    with calling(program.lock), _registers(base), _breakpoints_off():
         set_registers(registers)
         _run_to(end, name, start=start)
         return get_register(machine.answer)
@@ -297,7 +310,7 @@ def _registers(base: int) -> Iterator[dict[str, int]]:
     thread = gdb.selected_thread()
     gdb.newest_frame().select()
     machine = machine_here()
-    before = general_registers(machine)
+    before, pointer = general_registers(machine), get_register("sp")
     try:
         yield before
     finally:
@@ -311,7 +324,7 @@ def _registers(base: int) -> Iterator[dict[str, int]]:
                 others = {name: value for name, value in before.items() if name != machine.counter}
                 set_registers({**others, **machine.outside_system_call})
                 with _breakpoints_off():
-                    _run_to(counter, "the way back", start=base + _JUMP)
+                    _run_to(counter, "the way back", start=base + _JUMP, pointer=pointer)
                 set_registers({name: before[name] for name in machine.outside_system_call})
             else:
                 set_registers(before)
@@ -324,7 +337,7 @@ def general_registers(machine: CallMachine) -> dict[str, int]:
 
 @contextmanager
 def _breakpoints_off() -> Iterator[None]:
-    # Breakpoints at which a thread is expected stay: it would run into invalid code.
+    # Breakpoints at which a thread is expected stay, as it would run into invalid code, and those that count.
     disabled = [point for point in gdb.breakpoints() if point.enabled and not getattr(point, "stays", False)]
     for point in disabled:
         point.enabled = False
@@ -338,11 +351,14 @@ def _breakpoints_off() -> Iterator[None]:
                 point.enabled = True
 
 
-def _run_to(end: int, function: str, *, start: int) -> None:
-    """Run the selected thread from *start* to *end*; other threads continue past their stops meanwhile."""
+def _run_to(end: int, function: str, *, start: int, pointer: int = 0) -> None:
+    """Run the selected thread from *start* to *end*; other threads continue past their stops meanwhile.
+
+    With another stack pointer than *pointer* there, it is in the handler of a signal.
+    """
     thread = gdb.selected_thread()
     stop = InternalBreakpoint(end)
-    program.arrival = thread.ptid, end
+    program.arrival = thread.ptid, end, pointer
     try:
         command = f"jump *{start:#x}"  # gdb's own command: gdb may reset a program counter that is merely set
         for _ in range(_TRIES):
@@ -352,7 +368,7 @@ def _run_to(end: int, function: str, *, start: int) -> None:
                 break
             thread.switch()
             gdb.newest_frame().select()
-            if gdb.newest_frame().pc() == end:
+            if program.has_arrived:
                 break
         else:
             raise TargetError(

@@ -11,7 +11,7 @@ from typing import Callable, Optional, Protocol
 import gdb
 
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.location import BlockKey
+from gdbmem.debugger.location import BlockKey, stack_pointer
 from gdbmem.debugger.memwatch.driving.function_code import code_chosen_for, has_loop_at
 from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.native.snapshot import ready
@@ -117,7 +117,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         self._wanted = wanted
         self._condition = condition
         commands = _STAY if self._at_prompt else None
-        self._returns = Returns(lambda hit: _act(action, hit), commands=commands) if after else None
+        self._returns = Returns(self.end_call, commands=commands) if after else None
         self._pace = _Pace()
         self._repeated = RepeatedHits()
         self._spent = False  # has done all requested actions, and is disabled
@@ -153,10 +153,12 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
             return self._fail(internal_error(error))
 
     def _hit(self) -> bool:
-        address = int(gdb.newest_frame().pc())
-        if program.arrival == (gdb.selected_thread().ptid, address) or self._repeated.is_repeated():
+        frame = gdb.newest_frame()
+        if program.has_arrived or self.inlined.covers(int(frame.pc())):
             return False
-        if self.inlined.covers(address) or not self._count():
+        if self._repeated.is_repeated(stack_pointer(frame)):
+            return False
+        if not self._count():
             return False
         try:
             if self._returns is not None:
@@ -178,17 +180,22 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         self._pace.count(self.hits, self.location)
         if not self._wanted.wants(self.hits):
             return False
-        if program.is_calling:
-            warn(
-                f"hit {self.hits:,} of {printable(self.location or '')} was that of a signal handler or another thread"
-                " during the call for a snapshot, so nothing was recorded for it",
-                slug="snapshot-missed",
-            )
+        if self._is_missed(self.hits):
             return False
         last = self._wanted.last_wanted
         if last is not None and self.hits >= last:
             self._spent = True
         return True
+
+    def _is_missed(self, hit: int) -> bool:
+        """Return whether nothing can be recorded for *hit*, and say so: the program makes a call for a snapshot."""
+        if program.is_calling:
+            warn(
+                f"hit {hit:,} of {printable(self.location or '')} was that of a signal handler or another thread"
+                " during the call for a snapshot, so nothing was recorded for it",
+                slug="snapshot-missed",
+            )
+        return program.is_calling
 
     def _rest(self) -> None:
         """Disable the breakpoint if it has done all: only now, as others here must know that it acts.
@@ -215,9 +222,9 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
                 self._rest()
 
     def end_call(self, hit: int) -> bool:
-        """Act at the end of an inlined call."""
+        """Act at the end of a call."""
         try:
-            return _act(self._action, hit)
+            return not self._is_missed(hit) and _act(self._action, hit)
         except (GdbmemError, gdb.error) as error:
             return self._fail(str(error))
 

@@ -24,6 +24,7 @@ from gdbmem.debugger.location import (
     function_key,
 )
 from gdbmem.debugger.memwatch.driving.function_code import names_of_code
+from gdbmem.debugger.native.calls_in_passing import makes_call
 from gdbmem.debugger.program import delete_breakpoints, executions
 from gdbmem.debugger.snapshots.return_breakpoints import OwnedBreakpoint
 from gdbmem.debugger.stopping.stops import is_step_postponed
@@ -88,7 +89,7 @@ class InlinedCalls:
         self._too_large: set[BlockKey] = set()
         self._others: set[str] = set()  # functions whose code has the name, too
         self._points: list[OwnedBreakpoint] = []
-        self._threads: dict[Thread, list[_Frame]] = {}
+        self._threads: dict[tuple[Thread, bool], list[_Frame]] = {}  # True: on the stack of a call of ours
         self._covered: dict[int, bool] = {}
         self._counting: set[Thread] = set()  # threads that count calls in a variable
         self._noted: set[str] = set()
@@ -304,7 +305,7 @@ class InlinedCalls:
             return sum(self.passed(one) for _ in range(times)) > 0  # each of them
         frame = function_frame(gdb.newest_frame())
         pointer = int(frame.read_register("sp"))
-        frames = self._threads.setdefault(gdb.selected_thread().ptid, [])
+        frames = self._threads.setdefault((gdb.selected_thread().ptid, makes_call()), [])
         while frames and frames[-1].pointer < pointer and frames[-1].frame != frame:
             self._leave(frames.pop().calls)
         if not frames or frames[-1].frame != frame:

@@ -9,6 +9,7 @@ import gdb
 
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import function_frame, gdb_setting, stack_pointer
+from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.program import InternalBreakpoint, delete_breakpoints, executions
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.errors import GdbmemError, UsageError, internal_error, sentence_of
@@ -98,6 +99,8 @@ class _Call:
 class OwnedBreakpoint(InternalBreakpoint):
     """A breakpoint that acts for the point *owner*; where it stops the program, gdb's *commands* are executed."""
 
+    stays = True  # as its owner
+
     def __init__(
         self, address: int, act: Callable[[], bool], owner: object, *, commands: Optional[str]
     ) -> None:
@@ -109,7 +112,7 @@ class OwnedBreakpoint(InternalBreakpoint):
 
     def stop(self) -> bool:
         try:
-            return self._act() or ctrl_c.interrupted()
+            return (not program.has_arrived and self._act()) or ctrl_c.interrupted()
         except (GdbmemError, gdb.error) as error:
             warn(sentence_of(error))
         except KeyboardInterrupt:

@@ -194,7 +194,6 @@ class RepeatedHits:
         # The state of the last hit at each of the last stack addresses, the newest last. Those above a hit may still be
         # pending: a signal handler's own stack can be anywhere, even in a variable of `main`.
         self._states: dict[Thread, dict[int, object]] = {}
-        self._repeated: Optional[tuple[_Hit, str]] = None  # one, and gdb's list at it
 
     def is_repeated(self, stack: Optional[int] = None, state: object = None) -> bool:
         """Return whether the selected thread, which is at the breakpoint, has been there without passing it.
@@ -215,13 +214,7 @@ class RepeatedHits:
             return False
         if before not in (None, hit) and not self._handles_signals():
             return False  # it has gone on since
-        listed = _listed()
-        if self._repeated == (hit, listed):  # in a storm of signals the program gets on only if this is quick
-            return True
-        if any(map(_is_here, postponed_steps(listed))):
-            self._repeated = hit, listed
-            return True
-        return False
+        return _is_listed()
 
 
 def is_step_postponed(asker: object) -> bool:
@@ -229,7 +222,23 @@ def is_step_postponed(asker: object) -> bool:
 
     An *asker* is told once of a step that gdb has forgotten.
     """
-    return _is_kept(asker) or any(map(_is_here, postponed_steps(_listed())))
+    return _is_kept(asker) or _is_listed()
+
+
+_last_listed: list[
+    object
+] = []  # the last postponed step: its thread, instruction and stack pointer, and gdb's list
+
+
+def _is_listed() -> bool:
+    listed, frame = _listed(), gdb.newest_frame()
+    step = [gdb.selected_thread().ptid, int(frame.pc()), int(frame.read_register("sp")), listed]
+    if _last_listed == step:  # in a storm of signals the program gets on only if this is quick
+        return True
+    if any(map(_is_here, postponed_steps(listed))):
+        _last_listed[:] = step
+        return True
+    return False
 
 
 def _is_here(step: PostponedStep) -> bool:
