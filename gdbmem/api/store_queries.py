@@ -394,15 +394,17 @@ def opened(store: str | os.PathLike[str]) -> Iterator[Store]:
     folder = Path(store)
     with open_for_reading(folder) as (held, tables):
         scratch = tempfile.mkdtemp(prefix="gdbmem-")
-        settings: dict[str, Any] = {
-            "threads": min(os.cpu_count() or 1, _MOST_THREADS),
-            "memory_limit": _MEMORY,
-            "temp_directory": scratch,
-            "preserve_insertion_order": False,
-            "autoinstall_known_extensions": False,
-            "autoload_known_extensions": False,
-        }
-        connection = duckdb.connect(":memory:", config=settings)
+        connection = duckdb.connect(
+            ":memory:",
+            config={
+                "threads": min(os.cpu_count() or 1, _MOST_THREADS),
+                "memory_limit": _MEMORY,
+                "temp_directory": scratch,
+                "preserve_insertion_order": False,
+                "autoinstall_known_extensions": False,
+                "autoload_known_extensions": False,
+            },
+        )
         worker = ThreadPoolExecutor(1)
         try:
             if not all(tables.values()):
