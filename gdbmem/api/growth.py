@@ -10,21 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 
 from gdbmem.errors import Notice
+from gdbmem.faults import growth
 from gdbmem.faults.account import Evidence, account
-from gdbmem.faults.growth import (
-    Span,
-    WeighedFault,
-    by_process,
-    grown_bytes,
-    scaled,
-    shared_out,
-    stacks_of,
-    unsampled,
-    with_huge_pages,
-    within_counts,
-    within_peaks,
-    without_zero_pages,
-)
 from gdbmem.faults.resident_by_path import unnamed_interpreters
 from gdbmem.formats.addresses import Binary, Symbols
 from gdbmem.formats.json_profiles import encode_faults, faults_profile
@@ -84,13 +71,13 @@ class Binaries:
             return None
 
 
-def rows_of(samples: Samples, part: slice = slice(None)) -> list[WeighedFault]:
+def rows_of(samples: Samples, part: slice = slice(None)) -> list[growth.WeighedFault]:
     """Return *part* of *samples* as rows."""
     columns = (
         samples.time, samples.pid, samples.tid, samples.address, samples.page_bytes, samples.weight, samples.path,
         samples.pages, samples.doubt, samples.until, samples.path_doubt,
     )  # fmt: skip
-    return [WeighedFault(*row) for row in zip(*(column[part] for column in columns))]
+    return [growth.WeighedFault(*row) for row in zip(*(column[part] for column in columns))]
 
 
 def names_of(
@@ -250,7 +237,7 @@ def _named(recording: FaultRecording, source: str, say: Progress, images: Option
         with _binaries(recording) as binaries:
             samples = _call_paths(recording, binaries)
             totals, rows, grown = _sums(recording, samples, rows_of(samples))
-            stacks = stacks_of(rows, grown)
+            stacks = growth.stacks_of(rows, grown)
             used = sorted({number for one in stacks for number in samples.paths[one.path]})
             named, said = names_of(samples, used, GdbSymbols(progress=say), binaries)
     finally:
@@ -284,16 +271,18 @@ def _call_paths(recording: FaultRecording, binaries: Binaries) -> Samples:
 
 
 def _sums(
-    recording: FaultRecording, samples: Samples, rows: Sequence[WeighedFault]
-) -> tuple[FaultTotals, Sequence[WeighedFault], Sequence[float]]:
+    recording: FaultRecording, samples: Samples, rows: Sequence[growth.WeighedFault]
+) -> tuple[FaultTotals, Sequence[growth.WeighedFault], Sequence[float]]:
     """Return the totals, the samples with their final weights, and the bytes of each that stayed resident."""
     spans = {
-        pid: Span(_before(one, samples), one.after, one.is_root, one.peak_bytes, one.largest_bytes, one.sized)
+        pid: growth.Span(
+            _before(one, samples), one.after, one.is_root, one.peak_bytes, one.largest_bytes, one.sized
+        )
         for pid, one in recording.watched.items()
     }
     weight = sum(row.faults for row in rows)
     scale = recording.faults / weight if weight else 1.0
-    rows = [scaled(row, scale) for row in rows]
+    rows = [growth.scaled(row, scale) for row in rows]
     counted = _counted(recording)
     in_kernel = None
     used = [period for changes in recording.periods.values() for _, period in changes] or [1]
@@ -301,18 +290,18 @@ def _sums(
     if recording.sees_kernel_mode:
         counted = {**_counted_of_ended(recording, rows), **counted}
         # Where the kernel has counted no event, none was lost: it filled in the pages without one.
-        lost = unsampled(rows, counted, max(used)) if recording.faults else {}
-        rows = shared_out(rows, counted, lost)
+        lost = growth.unsampled(rows, counted, max(used)) if recording.faults else {}
+        rows = growth.shared_out(rows, counted, lost)
     else:
         if len(counted) == len(recording.watched):
             in_kernel = max(sum(counted.values()) - recording.faults, 0)
-        rows = within_counts(rows, counted, in_kernel)
-    rows, zero = without_zero_pages(rows, spans)
+        rows = growth.within_counts(rows, counted, in_kernel)
+    rows, zero = growth.without_zero_pages(rows, spans)
     doubts: dict[int, float] = {}
-    grown = grown_bytes(rows, spans, samples.began, doubts)
-    rows = within_peaks(rows, grown, spans, doubts)
-    rows = with_huge_pages(rows, grown, spans)
-    numbers = by_process(rows)
+    grown = growth.grown_bytes(rows, spans, samples.began, doubts)
+    rows = growth.within_peaks(rows, grown, spans, doubts)
+    rows = growth.with_huge_pages(rows, grown, spans)
+    numbers = growth.by_process(rows)
     accounts = []
     for pid, one in recording.watched.items():
         mine = [(rows[number], grown[number]) for number in numbers.get(pid, ())]
@@ -348,7 +337,7 @@ def _counted(recording: FaultRecording) -> Mapping[int, int]:
     }
 
 
-def _counted_of_ended(recording: FaultRecording, rows: Sequence[WeighedFault]) -> Mapping[int, int]:
+def _counted_of_ended(recording: FaultRecording, rows: Sequence[growth.WeighedFault]) -> Mapping[int, int]:
     """Return the kernel's last count of the faults of each process that ended, if it was read after its last sample."""
     latest: dict[int, int] = {}
     for row in rows:

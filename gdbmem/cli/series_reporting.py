@@ -10,17 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Optional, TextIO
 
-from gdbmem.api.series import (
-    Recording,
-    judge_recordings,
-    judged_points,
-    picture_of,
-    still_runs,
-    summary_of,
-    thinned,
-    trigger_text,
-    triggers_of,
-)
+from gdbmem.api import series
 from gdbmem.gates.reports import Gate, Judged, measured_peaks
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
 from gdbmem.model.series import SeriesSummary
@@ -52,14 +42,14 @@ _STEP_WORTH_BYTES = 1 << 20  # to find its cause
 def report(folders: Sequence[Path], args: argparse.Namespace, gate: Gate) -> int:
     """Judge the runs in *folders* again, into *gate*; return the exit status."""
     with prepare_outputs(args) as outputs:
-        recordings = [Recording(folder) for folder in folders]
+        recordings = [series.Recording(folder) for folder in folders]
         return _report(recordings, args, outputs, gate, status=0)
 
 
 def show_series(folder: Path, args: argparse.Namespace, stream: TextIO) -> None:
     """Print the series in *folder* according to *args*, those of `gdbmem show`."""
     _report(
-        [Recording(folder)],
+        [series.Recording(folder)],
         argparse.Namespace(**{**vars(args), "fail_on": None, "resolve": None}),
         Outputs(stream, None),
         Gate("show"),
@@ -77,11 +67,11 @@ def report_recorded(
     program: Optional[Sequence[str]],
 ) -> int:
     """Report the recording just made in *folder*, and judge it into *gate*; return the exit status."""
-    return _report([Recording(folder)], args, outputs, gate, status=status, program=program)
+    return _report([series.Recording(folder)], args, outputs, gate, status=status, program=program)
 
 
 def _report(
-    recordings: Sequence[Recording],
+    recordings: Sequence[series.Recording],
     args: argparse.Namespace,
     outputs: Outputs,
     gate: Gate,
@@ -90,11 +80,12 @@ def _report(
     program: Optional[Sequence[str]] = None,
 ) -> int:
     summaries = [
-        summary_of(recording)._replace(resolve_bytes_per_second=args.resolve) for recording in recordings
+        series.summary_of(recording)._replace(resolve_bytes_per_second=args.resolve)
+        for recording in recordings
     ]
     if outputs.plot is not None:
         outputs.plot.write(_drawn(recordings, summaries, picture_kind(args.plot, "--plot")))
-    judgements = judge_recordings(recordings, summaries, args.fail_on, status=status)
+    judgements = series.judge_recordings(recordings, summaries, args.fail_on, status=status)
     gate.judged += [*map(Judged, chain(*judgements)), *measured_peaks(summaries)]
     several = args.json and len(recordings) > 1  # as an array: two consecutive documents are not valid JSON
     outputs.text.write("[\n" * several)
@@ -109,7 +100,7 @@ def _report(
                 recording.marks,
                 recording.lines,
                 next_commands=commands,
-                triggers=triggers_of(recording.folder),
+                triggers=series.triggers_of(recording.folder),
                 black_box=black_box_document(black_box_of(recording.folder)),
                 judgements=own,
             )
@@ -119,9 +110,9 @@ def _report(
     return judged_status(list(chain(*judgements)), status)
 
 
-def _drawn(recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], kind: str) -> str:
+def _drawn(recordings: Sequence[series.Recording], summaries: Sequence[SeriesSummary], kind: str) -> str:
     if kind == "svg":
-        return charts.svg(picture_of(recordings, summaries))
+        return charts.svg(series.picture_of(recordings, summaries))
     from gdbmem.cli.page_documents import recorded_page  # with the page's own
     from gdbmem.page.page import render  # with it
 
@@ -129,7 +120,7 @@ def _drawn(recordings: Sequence[Recording], summaries: Sequence[SeriesSummary], 
 
 
 def _print(
-    recording: Recording,
+    recording: series.Recording,
     summary: SeriesSummary,
     args: argparse.Namespace,
     stream: TextIO,
@@ -137,11 +128,11 @@ def _print(
     judgements: Sequence[Judgement],
 ) -> None:
     console = make_console(stream, color=args.color)
-    times, values = thinned(judged_points(recording)[0], 1000)
+    times, values = series.thinned(series.judged_points(recording)[0], 1000)
     print_course(times, values, console, marks=recording.marks)
     print_summary(summary, console, next_commands=commands)
-    for trigger in triggers_of(recording.folder):
-        print_sentence(console, trigger_text(trigger))
+    for trigger in series.triggers_of(recording.folder):
+        print_sentence(console, series.trigger_text(trigger))
     box = black_box_of(recording.folder)
     for sentence in black_box_sentences(box) if box is not None else ():
         print_sentence(console, sentence)
@@ -151,7 +142,7 @@ def _print(
 
 
 def next_commands(
-    recording: Recording, summary: SeriesSummary, program: Optional[Sequence[str]] = None
+    recording: series.Recording, summary: SeriesSummary, program: Optional[Sequence[str]] = None
 ) -> list[str]:
     """Return suggested commands: if memory grows, chosen by the component that grew; if troughs were missed, marks."""
     words = [shlex.quote(word) for word in program or ()]
@@ -164,7 +155,7 @@ def next_commands(
     if not lines:
         return []
     line = max(lines, key=lambda row: (row.last_bytes or 0) - (row.first_bytes or 0)).line
-    if still_runs(line):
+    if series.still_runs(line):
         python = [f"gdbmem python objects {line.pid}"] if line.name.startswith("python") else []
         return [*python, f"gdbmem explain {line.pid}"]
     if not program:

@@ -10,43 +10,8 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, Optional, Union, overloa
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.addresses import Binary, Symbols, with_names
-from gdbmem.model.calltree import (
-    ALLOCATED_BYTES,
-    COMMITTED_BYTES,
-    DIRTY_BYTES,
-    FAULTED_BYTES,
-    FREE_BYTES,
-    FREED_BYTES,
-    GROWN_BYTES,
-    HEAP_BYTES,
-    KEPT_BYTES,
-    LOST,
-    LOST_BYTES,
-    OWN_PEAK_BYTES,
-    PAGE_BYTES,
-    PEAK,
-    PRUNED,
-    PSS_BYTES,
-    READ_BYTES,
-    RESERVED_BYTES,
-    RESIDENT_BYTES,
-    ROOT,
-    SHORT_LIVED_BYTES,
-    SIZE_CLASS,
-    SWAPPED_BYTES,
-    TEMPORARY_BYTES,
-    UNREAD_BYTES,
-    UNWRITTEN_BYTES,
-    WITH_INDIRECT,
-    WRITTEN_BYTES,
-    CallTree,
-    Frame,
-    Frames,
-    Stretch,
-    Totals,
-    lines_of,
-    no_block_sizes,
-)
+from gdbmem.model import calltree
+from gdbmem.model.calltree import CallTree, Frame, Frames, Stretch, Totals
 from gdbmem.text import format_size, printable
 
 if TYPE_CHECKING:
@@ -69,7 +34,7 @@ def size_class(block_bytes: int) -> Frame:
     """Return the frame for blocks of *block_bytes*."""
     most = most_of_class(block_bytes)
     over = f"over {format_size(most // 2)}, " if most > _SMALLEST else ""
-    return Frame(f"blocks {over}up to {format_size(most)}", line=most, object=SIZE_CLASS)
+    return Frame(f"blocks {over}up to {format_size(most)}", line=most, object=calltree.SIZE_CLASS)
 
 
 IN_USE, ALLOCATED = "in-use", "allocated"
@@ -87,29 +52,29 @@ DEEPEST = 100_000  # frames on one stack
 
 # The unit of each metric: two sides of a diff must have the same.
 UNITS = {
-    ALLOCATED: ALLOCATED_BYTES,
-    FREED: FREED_BYTES,
-    OWN_PEAK: OWN_PEAK_BYTES,
-    TEMPORARY: TEMPORARY_BYTES,
-    KEPT: KEPT_BYTES,
-    READ: READ_BYTES,
-    WRITTEN: WRITTEN_BYTES,
-    NEVER_READ: UNREAD_BYTES,
-    NEVER_WRITTEN: UNWRITTEN_BYTES,
-    SHORT_LIVED: SHORT_LIVED_BYTES,
-    GROWN: GROWN_BYTES,
-    MADE_RESIDENT: FAULTED_BYTES,
-    RESIDENT: RESIDENT_BYTES,
-    MAPPED: PAGE_BYTES,
-    HELD: PAGE_BYTES,
-    PSS: PSS_BYTES,
-    DIRTY: DIRTY_BYTES,
-    SWAP: SWAPPED_BYTES,
-    COMMITTED: COMMITTED_BYTES,
-    RESERVED: RESERVED_BYTES,
-    FREE: FREE_BYTES,
+    ALLOCATED: calltree.ALLOCATED_BYTES,
+    FREED: calltree.FREED_BYTES,
+    OWN_PEAK: calltree.OWN_PEAK_BYTES,
+    TEMPORARY: calltree.TEMPORARY_BYTES,
+    KEPT: calltree.KEPT_BYTES,
+    READ: calltree.READ_BYTES,
+    WRITTEN: calltree.WRITTEN_BYTES,
+    NEVER_READ: calltree.UNREAD_BYTES,
+    NEVER_WRITTEN: calltree.UNWRITTEN_BYTES,
+    SHORT_LIVED: calltree.SHORT_LIVED_BYTES,
+    GROWN: calltree.GROWN_BYTES,
+    MADE_RESIDENT: calltree.FAULTED_BYTES,
+    RESIDENT: calltree.RESIDENT_BYTES,
+    MAPPED: calltree.PAGE_BYTES,
+    HELD: calltree.PAGE_BYTES,
+    PSS: calltree.PSS_BYTES,
+    DIRTY: calltree.DIRTY_BYTES,
+    SWAP: calltree.SWAPPED_BYTES,
+    COMMITTED: calltree.COMMITTED_BYTES,
+    RESERVED: calltree.RESERVED_BYTES,
+    FREE: calltree.FREE_BYTES,
 }
-_LOST = rf"(?:(?:in|de)creased-)?(?:{'|'.join((*LOST, WITH_INDIRECT))}|definitely-indirectly-lost)"
+_LOST = rf"(?:(?:in|de)creased-)?(?:{'|'.join((*calltree.LOST, calltree.WITH_INDIRECT))}|definitely-indirectly-lost)"
 
 
 class Stack(NamedTuple):
@@ -267,7 +232,11 @@ class StackProfile(_StackFields):
 
     @property
     def unit(self) -> str:
-        return LOST_BYTES if re.fullmatch(_LOST, self.metric) else UNITS.get(self.metric, HEAP_BYTES)
+        return (
+            calltree.LOST_BYTES
+            if re.fullmatch(_LOST, self.metric)
+            else UNITS.get(self.metric, calltree.HEAP_BYTES)
+        )
 
     @property
     def snapshots(self) -> Sequence[Totals]:
@@ -322,7 +291,7 @@ class StackProfile(_StackFields):
 
     def _with_sizes(self, content: Content) -> Content:
         if not content.has_blocks:
-            raise no_block_sizes(self.source)
+            raise calltree.no_block_sizes(self.source)
         if any(stack.block_bytes < 0 for stack in content.stacks):
             text = f"{printable(self.source)} records only the mean size of the blocks of each stack"
             self.add_notices([Notice(AVERAGED, f"{text}, by which they are sorted into sizes")])
@@ -432,7 +401,7 @@ def build_tree(content: Content, source: str) -> CallTree:
     order = array("i", sorted(range(len(keys)), key=keys.__getitem__))
     hidden = content.hidden if content.hidden is not None and content.hidden.bytes > 0 else None
     builder = _TreeBuilder()
-    builder.add([pack_path((PRUNED,))] if hidden is not None else [])
+    builder.add([pack_path((calltree.PRUNED,))] if hidden is not None else [])
     builder.add(map(keys.__getitem__, order))
     keys = ()  # 17 MB of the largest files
     try:
@@ -477,7 +446,7 @@ def _intern(
 def _can_stay(frames: Sequence[Frame]) -> bool:
     if not (isinstance(frames, Frames) and frames.distinct):
         return False
-    return "\nmain(" not in lines_of(frames.functions)
+    return "\nmain(" not in calltree.lines_of(frames.functions)
 
 
 def _plain_main(frame: Frame) -> Frame:
@@ -488,7 +457,7 @@ def _plain_main(frame: Frame) -> Frame:
 
 def _all_of(name: str, functions: Sequence[Optional[str]]) -> Iterator[int]:
     """Yield the numbers of those of *functions* that have this *name*."""
-    text = f"{lines_of(functions)}\n"
+    text = f"{calltree.lines_of(functions)}\n"
     if text.count("\n") != len(functions) + 1:  # a stranger's
         yield from (number for number, function in enumerate(functions) if function == name)
         return
@@ -516,7 +485,7 @@ class _TreeBuilder:
         # Each node is called from the one before it, but for these, with which a part of a path begins.
         self._tops = array("i")  # called from the root
         self._heads, self._callers = array("i", [0]), array("i", [-1])
-        self._frames = [pack_path((ROOT,))]  # of the nodes: parts of paths
+        self._frames = [pack_path((calltree.ROOT,))]  # of the nodes: parts of paths
         self._ends = array("i")  # the node at which each path ends
 
     def add(self, keys: Iterable[bytes]) -> None:
@@ -547,7 +516,11 @@ class _TreeBuilder:
         self._count = count
 
     def finish(
-        self, frames: Sequence[Frame], content: Content, order: Sequence[int], hidden: Optional[Hidden]
+        self,
+        frames: Sequence[Frame],
+        content: Content,
+        order: Sequence[int],
+        hidden: Optional[Hidden],
     ) -> CallTree:
         """Return the tree; the paths are *hidden*, if it is, and *content*'s stacks in *order*."""
         stacks, ends, parent = content.stacks, self._ends, self._parents()
@@ -652,5 +625,5 @@ def total_of(stacks: Iterable[Stack]) -> int:
 
 def by_metric(values: Mapping[str, object]) -> list[str]:
     """Return the metrics of *values* in the order in which a reader wants them."""
-    order = (IN_USE, PEAK, ALLOCATED)
+    order = (IN_USE, calltree.PEAK, ALLOCATED)
     return [m for m in order if m in values] + [m for m in values if m not in order]

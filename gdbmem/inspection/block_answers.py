@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional
 
+from gdbmem.allocators import malloc_heap
 from gdbmem.allocators.block_columns import (
     BlockColumns,
     Question,
@@ -19,18 +20,6 @@ from gdbmem.allocators.glibc.blocks import ChunkTable, TypeSums, chunk_tables, s
 from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.one_block import view_chunk
 from gdbmem.allocators.glibc.vectors import FoundPointer, find_pointers, find_vectors
-from gdbmem.allocators.malloc_heap import (
-    CACHED,
-    CHANGING,
-    FREE,
-    IN_HUGE,
-    LARGE,
-    LAZY,
-    METADATA,
-    RETURNED,
-    SLAB,
-    MallocHeap,
-)
 from gdbmem.errors import Notice, TargetError
 from gdbmem.inspection.block_queries import BINS, MAP, MAP_IF_ANY, TYPES, VECTORS, BlockQueries
 from gdbmem.inspection.ledger_parts import note_unused, resident_bytes, variable_areas
@@ -49,14 +38,14 @@ from gdbmem.text import plural
 _MOST_POINTERS = 16
 _SHOWN = 64  # bytes of the program's memory
 _KINDS = {
-    LARGE: "the rest of the pages of a large block",
-    FREE: "free pages",
-    LAZY: "free pages (MADV_FREE)",
-    RETURNED: "address space whose pages were returned",
-    METADATA: "the own structures",
-    CHANGING: "pages that were being changed",
-    CACHED: "free pages that a cache keeps",
-    IN_HUGE: "free pages of a huge page",
+    malloc_heap.LARGE: "the rest of the pages of a large block",
+    malloc_heap.FREE: "free pages",
+    malloc_heap.LAZY: "free pages (MADV_FREE)",
+    malloc_heap.RETURNED: "address space whose pages were returned",
+    malloc_heap.METADATA: "the own structures",
+    malloc_heap.CHANGING: "pages that were being changed",
+    malloc_heap.CACHED: "free pages that a cache keeps",
+    malloc_heap.IN_HUGE: "free pages of a huge page",
 }
 
 
@@ -118,7 +107,7 @@ def view_block(
 
     (chunk,) = block(number)
     home = f"{columns.heap.allocator}, with pages of its own"
-    if spans.kinds[span] == SLAB:
+    if spans.kinds[span] == malloc_heap.SLAB:
         home = f"a slab of {columns.heap.allocator} for blocks of {int(spans.block_bytes[span]):,} bytes"
     target = (chunk.memory, chunk.memory + chunk.size)
     found = list(find_block_pointers(other, variable_areas(reading), target))
@@ -143,18 +132,18 @@ def _data(other: Question, chunk: heap_blocks.Chunk) -> str:
         return ""
 
 
-def _span_at(heap: MallocHeap, address: int) -> int:
+def _span_at(heap: malloc_heap.MallocHeap, address: int) -> int:
     """Return the number of the span that contains *address*; -1: none does."""
     number = int(heap.spans.starts.searchsorted(address, "right")) - 1
     return number if number >= 0 and address < heap.spans.ends[number] else -1
 
 
-def what_lies_at(heap: MallocHeap, address: int) -> str:
+def what_lies_at(heap: malloc_heap.MallocHeap, address: int) -> str:
     """Return what of *heap* is at *address*, which is in no block in use; "" if it is elsewhere."""
     span = _span_at(heap, address)
     if span < 0:
         return ""
-    if heap.spans.kinds[span] == SLAB:
+    if heap.spans.kinds[span] == malloc_heap.SLAB:
         size = int(heap.spans.block_bytes[span])
         return f"a free block, or one that a cache keeps, in a slab of {heap.allocator} for blocks of {size:,} bytes"
     return f"{_KINDS[int(heap.spans.kinds[span])]} of {heap.allocator}"

@@ -13,38 +13,10 @@ from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 from gdbmem.errors import Notice
 from gdbmem.model.calltree import GROWN_BYTES, LATER, Frame, Profile, Snapshot, holds, memory_noun
 from gdbmem.model.diff import Diff
+from gdbmem.profiles import own_code, timeline
 from gdbmem.profiles.diff import as_growth
-from gdbmem.profiles.own_code import (
-    OTHER,
-    OWN,
-    Places,
-    describe_site,
-    full_function,
-    full_place,
-    function_name,
-    has_place_only,
-    installed_rule,
-    is_copy_name,
-    outside_row,
-    own_frame,
-    own_rank,
-    share,
-    unlisted_callers,
-    unlisted_site,
-)
 from gdbmem.profiles.paths import DEFAULT_TOP, Query, matches
 from gdbmem.profiles.ranking import Amount, Annotation, Ranking, Row, RowUses, Uses, annotate, rank
-from gdbmem.profiles.timeline import (
-    APPEARED,
-    STEADY,
-    UNCHANGED,
-    VANISHED,
-    WENT_BACK,
-    Column,
-    columns_of,
-    course_sentence,
-    peak_sentence,
-)
 from gdbmem.python.frames import INTERPRETER, fold_interpreter, is_interpreters
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, Glyphs, glyphs_for, print_notices, print_sentence
@@ -60,7 +32,7 @@ if TYPE_CHECKING:
 Rows = Union[drawing.Table, Stacked]
 
 _CALLERS_FIRST, _CALLERS_LAST = 5, 2
-_MARKS = {APPEARED: "new", VANISHED: "gone"}
+_MARKS = {timeline.APPEARED: "new", timeline.VANISHED: "gone"}
 _PLAIN = ("function", "file", "library", "size", "thread")  # rows without a source line
 _COURSE = 24  # columns
 _WIDE = 110  # width that has room for before and after
@@ -139,7 +111,7 @@ def add_other_rows(table: Rows, ranking: Ranking, layout: RowLayout) -> None:
     total = drawing.Text("total of the heap" if ranking.outside else "total", "bold")
     table.add_row(*row_cells(ranking.total, ranking, layout), total)
     for amount, name in ranking.outside:
-        table.add_row(*row_cells(amount, ranking, layout), drawing.Text(outside_row(name), "dim"))
+        table.add_row(*row_cells(amount, ranking, layout), drawing.Text(own_code.outside_row(name), "dim"))
 
 
 def _titles(ranking: Ranking, layout: RowLayout) -> list[str]:
@@ -194,8 +166,8 @@ def _percent(amount: Amount) -> str:
 def _course_cell(amount: Amount, layout: RowLayout) -> drawing.Text:
     line = sparkline(thinned(amount.course, _COURSE), layout.glyphs.levels)
     kind = amount.trend.kind
-    style = "bold red" if kind == STEADY else "dim"
-    return drawing.Text.assemble(line, ("" if kind == UNCHANGED else f"\n{trend_word(kind)}", style))
+    style = "bold red" if kind == timeline.STEADY else "dim"
+    return drawing.Text.assemble(line, ("" if kind == timeline.UNCHANGED else f"\n{trend_word(kind)}", style))
 
 
 def _other_rows(ranking: Ranking, rest: tuple[Amount, str], known_from: str) -> list[tuple[Amount, str]]:
@@ -208,11 +180,11 @@ def _other_rows(ranking: Ranking, rest: tuple[Amount, str], known_from: str) -> 
     return rows
 
 
-def _places(ranking: Ranking) -> Places:
+def _places(ranking: Ranking) -> own_code.Places:
     frames: list[Optional[Frame]] = []
     for row in ranking.rows:
         frames += [row.site, row.call, row.allocator, *row.frames]
-    return Places(frames)
+    return own_code.Places(frames)
 
 
 def _library_name(site: Frame) -> str:
@@ -222,7 +194,7 @@ def _library_name(site: Frame) -> str:
 class Drawing:
     """Render the cells of the last column."""
 
-    def __init__(self, layout: RowLayout, places: Places, *, room: int) -> None:
+    def __init__(self, layout: RowLayout, places: own_code.Places, *, room: int) -> None:
         self.layout, self.places, self.room = layout, places, room
         self.glyphs = layout.glyphs
 
@@ -233,7 +205,7 @@ class Drawing:
         lines = [narrow._frame(frame, "bold" if rows else "")] if frame is not None else []
         for row in rows:
             if row.is_pruned:
-                lines.append(drawing.Text(unlisted_callers(row), "italic"))
+                lines.append(drawing.Text(own_code.unlisted_callers(row), "italic"))
             elif frame is row.site:
                 lines += [*narrow._source(row), *narrow._library(row)]
         return drawing.Text("\n").join([drawing.Text.assemble(margin, line) for line in lines])
@@ -259,7 +231,8 @@ class Drawing:
             text = drawing.Text(_library_name(row.site), "bold" if row.site.object else "italic")
         elif self.layout.query.by == "function":
             text = drawing.Text(
-                (row.site.function and full_function(row.site)) or self.places.place(row.site), "bold"
+                (row.site.function and own_code.full_function(row.site)) or self.places.place(row.site),
+                "bold",
             )
         elif self.layout.query.by == "file":
             text = drawing.Text(self.places.place(row.site._replace(line=None)), "bold")
@@ -269,17 +242,17 @@ class Drawing:
 
     def _nobody(self, row: Row) -> str:
         if row.is_pruned or self.layout.query.hide is None:
-            return unlisted_site(row)
+            return own_code.unlisted_site(row)
         return "no frame left by --hide"
 
     def _frame(self, frame: Frame, style: str = "", *, indent: int = 0) -> drawing.Text:
         place = self.places.place(frame)
-        if has_place_only(frame):
+        if own_code.has_place_only(frame):
             return drawing.Text(place, style)
         address = self.layout.sources.link(self.layout.console.links, frame.file, frame.line)
         style = f"{style} {drawing.LINK}{address}" if address else style
         room = max(self.room - indent - len(place) - _GAP, 8)
-        name = function_name(frame, room=room, ellipsis=self.glyphs.ellipsis)
+        name = own_code.function_name(frame, room=room, ellipsis=self.glyphs.ellipsis)
         first, second = (place, name) if frame.file is not None else (name, place)
         return drawing.Text.assemble((first, style), " " * _GAP, second)
 
@@ -316,9 +289,9 @@ class Drawing:
 
     def _library_frame(self, frame: Frame, room: int) -> str:
         place = self.places.place(frame)
-        if has_place_only(frame):
+        if own_code.has_place_only(frame):
             return place
-        return f"{function_name(frame, room=room, ellipsis=self.glyphs.ellipsis)} ({place})"
+        return f"{own_code.function_name(frame, room=room, ellipsis=self.glyphs.ellipsis)} ({place})"
 
     def _callers(self, row: Row) -> list[drawing.Text]:
         at = next((n for n, frame in enumerate(row.frames) if frame is row.site), -1)
@@ -343,7 +316,11 @@ class Drawing:
 
         if not row.is_pruned or row.site is None:
             return []
-        return [drawing.Text.assemble((f"{self.glyphs.caller} ", "dim"), (unlisted_callers(row), "italic"))]
+        return [
+            drawing.Text.assemble(
+                (f"{self.glyphs.caller} ", "dim"), (own_code.unlisted_callers(row), "italic")
+            )
+        ]
 
     def _caller(self, frame: Frame, times: int) -> drawing.Text:
         repeated = f"  {times} times" if times > 1 else ""
@@ -360,8 +337,10 @@ class Drawing:
             margin = f"{self.glyphs.caller} " if lines else ""
             address = self.layout.sources.link(self.layout.console.links, frame.file, frame.line)
             link = f" {drawing.LINK}{address}" if address else ""
-            place = (full_place(frame), f"bold{link}" if is_site else link)
-            lines.append(drawing.Text.assemble((margin, "dim"), place, " " * _GAP, full_function(frame)))
+            place = (own_code.full_place(frame), f"bold{link}" if is_site else link)
+            lines.append(
+                drawing.Text.assemble((margin, "dim"), place, " " * _GAP, own_code.full_function(frame))
+            )
             if is_site:
                 lines += self._source(row)
         return [*lines, *self._unlisted(row)] if lines else [self.site(row)]
@@ -375,13 +354,13 @@ _MOST_NAMED = 4
 
 def applied_rules(ranking: Ranking) -> list[str]:
     """Return the names of the rules that matched frames inside the sites of *ranking*'s rows."""
-    found = [installed_rule(frame) for frame in _passed(ranking) if not _is_wrapper(frame, ranking)]
+    found = [own_code.installed_rule(frame) for frame in _passed(ranking) if not _is_wrapper(frame, ranking)]
     return list(dict.fromkeys(rule.name for rule in found if rule is not None))
 
 
 def applied_wrappers(ranking: Ranking) -> list[str]:
     """Return the allocation wrappers and copying functions inside the sites of *ranking*'s rows."""
-    return list(dict.fromkeys(function_name(f) for f in _passed(ranking) if _is_wrapper(f, ranking)))
+    return list(dict.fromkeys(own_code.function_name(f) for f in _passed(ranking) if _is_wrapper(f, ranking)))
 
 
 def own_code_notices(ranking: Ranking) -> list[Notice]:
@@ -412,7 +391,9 @@ def _passed(ranking: Ranking) -> list[Frame]:
 
 
 def _is_wrapper(frame: Frame, ranking: Ranking) -> bool:
-    return frame.function in ranking.wrappers or (frame.function is not None and is_copy_name(frame.function))
+    return frame.function in ranking.wrappers or (
+        frame.function is not None and own_code.is_copy_name(frame.function)
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -515,8 +496,8 @@ def print_timeline(profile: Profile, console: Console) -> None:
     console.print(f"{plural(len(profile.snapshots), 'snapshot')}, {trees} with a call tree", style="dim")
     console.print()
     print_chart(profile, console)
-    print_sentence(console, peak_sentence(profile))
-    course = course_sentence(profile)
+    print_sentence(console, timeline.peak_sentence(profile))
+    course = timeline.course_sentence(profile)
     if course:
         print_sentence(console, course)
     print_notices(profile.notices, console)
@@ -598,7 +579,7 @@ def print_annotated(
         add(amount, "", drawing.Text(text, "dim"))
     add(ranking.total, "", drawing.Text("total of the heap" if ranking.outside else "total", "bold"))
     for amount, name in ranking.outside:
-        add(amount, "", drawing.Text(outside_row(name), "dim"))
+        add(amount, "", drawing.Text(own_code.outside_row(name), "dim"))
     console.print()
     console.print(table)
     print_notices([*own_code_notices(ranking), *notices, *said, *sources.notices()], console)
@@ -689,7 +670,7 @@ def _times_to_compare(diff: Diff) -> Iterator[tuple[str, float]]:
 
 _MOST_NAMED = 3
 # A part may remain after the memory went back: "+4.0 MiB, went back" would be contradictory.
-_TREND_WORDS = {WENT_BACK: "most went back"}
+_TREND_WORDS = {timeline.WENT_BACK: "most went back"}
 _NAMED_AS_GROUPED = ("function", "file", "library")  # the noun for each value of --by
 _SPREAD = 0.05  # a line with less than this share is not an answer
 
@@ -729,7 +710,7 @@ def _of_headline(query: Query) -> Query:
 def site_name(row: Row, by: str = "line") -> str:
     """Return the label for the place of *row*, one of rows by *by*, also if the file does not list it."""
     if row.site is not None:
-        return _group_name(row.site, by) if by in _NAMED_AS_GROUPED else describe_site(row.site)
+        return _group_name(row.site, by) if by in _NAMED_AS_GROUPED else own_code.describe_site(row.site)
     if not row.is_pruned:
         return "stacks without frames"
     return "call sites that the file leaves out" if row.is_cut else "call sites that are under the threshold"
@@ -748,8 +729,8 @@ def _outside(diff: Diff) -> str:
 
 
 def _group_name(site: Frame, by: str) -> str:
-    if by == "function" and (site.function is not None or has_place_only(site)):
-        return full_function(site) or describe_site(site)
+    if by == "function" and (site.function is not None or own_code.has_place_only(site)):
+        return own_code.full_function(site) or own_code.describe_site(site)
     name = site.file if by == "file" and site.file is not None else site.object
     return "an unknown library" if name is None else printable(PurePosixPath(name).name)
 
@@ -771,7 +752,9 @@ def _heap_change(diff: Diff, query: Query, ranking: Ranking) -> str:
 
 
 def _trend(ranking: Ranking, by: str) -> str:
-    steady = list(takewhile(lambda row: row.amount.trend.kind == STEADY, ranking.rows))  # they come first
+    steady = list(
+        takewhile(lambda row: row.amount.trend.kind == timeline.STEADY, ranking.rows)
+    )  # they come first
     # The remainder below a threshold is not a place, and grows with the total that the threshold refers to.
     steady = [row for row in steady if row.site is not None] or steady
     if not steady:
@@ -843,14 +826,14 @@ def _culprit(ranking: Ranking, query: Query) -> str:
         size = format_size(abs(amount.delta_bytes))
         return f"; {name} {verb} by {size}{doubt}, the rest {other} by {format_size(abs(rest))}"
     of_what = "that" if query.filters else "the rest" if ranking.known.paths else "it"
-    portion = share(amount.delta_bytes, whole)
+    portion = own_code.share(amount.delta_bytes, whole)
     via = _via(first, ranking)
     if amount.delta_bytes / whole < _SPREAD:
         return (
             f"{via and f'; {via}'}; spread over {plural(ranking.moved, by)}, most at {name}: {portion}{doubt}"
         )
     if via and first.via_bytes == amount.delta_bytes:
-        portion = share(amount.delta_bytes, ranking.via_bytes[_wrapper(first)])
+        portion = own_code.share(amount.delta_bytes, ranking.via_bytes[_wrapper(first)])
         return f"; {via}, {portion} of that from {name}{doubt}"
     return f"; {portion} of {of_what} from {name}{doubt}"
 
@@ -866,7 +849,7 @@ def _via(first: Row, ranking: Ranking) -> str:
     whole, part = ranking.delta_matched_bytes, ranking.via_bytes[_wrapper(first)]
     if part * whole <= 0 or abs(part) > abs(whole) or first.via_bytes * 2 < first.amount.delta_bytes:
         return ""
-    return f"{share(part, whole)} via {describe_site(first.via)}"
+    return f"{own_code.share(part, whole)} via {own_code.describe_site(first.via)}"
 
 
 def _first(ranking: Ranking, whole: int) -> Row:
@@ -897,30 +880,30 @@ _CALLERS = 4
 
 def path_text(frames: Sequence[Frame], sources: SourceLines) -> drawing.Text:
     """Return *frames*, from the allocation outward, from the user's own innermost one on."""
-    places = Places(frames)
+    places = own_code.Places(frames)
     text = drawing.Text()
     for number, frame in enumerate(_shortened(_frames_of_answer(frames))):
         if number == 0:
             text.append(f"{places.place(frame)}  ", "bold")
-            text.append(full_function(frame))
+            text.append(own_code.full_function(frame))
             line = sources.highlighted_line(frame.file, frame.line)
             if line is not None:
                 text.append("\n    ")
                 text.append(line)
         else:
-            text.append(f"\n  {places.place(frame)}  {full_function(frame)}", "dim")
+            text.append(f"\n  {places.place(frame)}  {own_code.full_function(frame)}", "dim")
     return text
 
 
 def _frames_of_answer(frames: Sequence[Frame]) -> list[Frame]:
     """Return the user's own innermost frame and its callers, without a library's in between."""
-    first = max(own_frame(frames), 0)
+    first = max(own_code.own_frame(frames), 0)
     own, callers = frames[first], frames[first + 1 :]
     if any(map(_is_python, callers)):
         # The frames between C and Python are the interpreter and its libraries, such as libffi.
-        callers = [frame for frame in callers if own_rank(frame) == OWN]
-    elif own_rank(own) != OTHER:
-        callers = [frame for frame in callers if own_rank(frame) != OTHER]
+        callers = [frame for frame in callers if own_code.own_rank(frame) == own_code.OWN]
+    elif own_code.own_rank(own) != own_code.OTHER:
+        callers = [frame for frame in callers if own_code.own_rank(frame) != own_code.OTHER]
     return [own, *callers]
 
 
@@ -998,7 +981,7 @@ def print_chart(profile: Profile, console: Console) -> None:
     glyphs = glyphs_for(console)
     scale = format_size(peak.total_bytes)
     count = min(console.width - len(scale) - 3, _WIDEST)
-    columns = columns_of(profile.snapshots, count)
+    columns = timeline.columns_of(profile.snapshots, count)
     for row in range(_HEIGHT, 0, -1):
         label = scale if row == _HEIGHT else ""
         console.print(_row(columns, row, peak.total_bytes, f"{label:>{len(scale)}}", glyphs))
@@ -1031,7 +1014,9 @@ def _course_lines(keys: list[str], width: int) -> list[str]:
     return lines
 
 
-def _row(columns: list[Column], row: int, top_bytes: int, label: str, glyphs: Glyphs) -> drawing.Text:
+def _row(
+    columns: list[timeline.Column], row: int, top_bytes: int, label: str, glyphs: Glyphs
+) -> drawing.Text:
     text = drawing.Text.assemble((label, "dim"), f" {glyphs.bar}")
     for column in columns:
         level = 8 * (column.total_bytes * _HEIGHT / top_bytes - (row - 1))
@@ -1046,7 +1031,7 @@ def _row(columns: list[Column], row: int, top_bytes: int, label: str, glyphs: Gl
     return text
 
 
-def _marks(columns: list[Column], glyphs: Glyphs) -> str:
+def _marks(columns: list[timeline.Column], glyphs: Glyphs) -> str:
     peak = max(range(len(columns)), key=lambda number: columns[number].total_bytes)
     marks = [glyphs.tree if column.has_tree else " " for column in columns]
     marks[peak] = glyphs.peak

@@ -10,17 +10,8 @@ from gdbmem.allocators.cpython.nodes import Nodes
 from gdbmem.allocators.cpython.references import Reach
 from gdbmem.arrays import import_numpy
 from gdbmem.json_values import as_json
-from gdbmem.model.python import (
-    ROOT_FRAME,
-    ROOT_MEMORY,
-    ROOT_MODULE,
-    ROOT_STACK,
-    ROOT_VARIABLES,
-    HolderPath,
-    HolderStep,
-    PythonHolders,
-    Referrer,
-)
+from gdbmem.model import python
+from gdbmem.model.python import HolderPath, HolderStep, PythonHolders, Referrer
 from gdbmem.terminal.console import Console, print_notices, print_pause, print_sentence
 from gdbmem.terminal.document import Document, to_json, whole
 from gdbmem.terminal.drawing import Table, new_table
@@ -240,10 +231,10 @@ def direct_holders(nodes: Nodes, reach: Reach, first: Any, to: Any, targets: Any
 _REFERRERS = 5
 _WORTH_SAYING = 1 << 20  # bytes
 _ROOTS = {
-    ROOT_FRAME: "{}",
-    ROOT_VARIABLES: "variables of {}",
-    ROOT_STACK: "native stack of thread {}",
-    ROOT_MEMORY: "memory of no known allocator",
+    python.ROOT_FRAME: "{}",
+    python.ROOT_VARIABLES: "variables of {}",
+    python.ROOT_STACK: "native stack of thread {}",
+    python.ROOT_MEMORY: "memory of no known allocator",
 }
 
 
@@ -337,9 +328,9 @@ def _referrers(rows: Sequence[Referrer]) -> str:
 def path_text(path: HolderPath) -> str:
     """Return *path* as one line: names as Python has them, then types."""
     steps = list(path.steps)
-    if path.root == ROOT_MODULE and steps and steps[0].name == path.root_name:
+    if path.root == python.ROOT_MODULE and steps and steps[0].name == path.root_name:
         text, steps = printable(path.root_name), steps[1:]
-    elif path.root == ROOT_MODULE:
+    elif path.root == python.ROOT_MODULE:
         text = f"{printable(path.root_name)} …"
     else:
         text = _ROOTS[path.root].format(printable(path.root_name))
@@ -356,11 +347,11 @@ def _named(path: HolderPath, steps: Sequence[HolderStep]) -> tuple[str, list[Hol
     text = ""
     for number, one in enumerate(steps):
         name = _attribute(one.label)
-        if number == 0 and path.root == ROOT_FRAME:
+        if number == 0 and path.root == python.ROOT_FRAME:
             name = f", local {printable(one.label)}" if one.label else ""
-        elif path.root != ROOT_MODULE:
+        elif path.root != python.ROOT_MODULE:
             name = ""
-        if not name and one.name and path.root == ROOT_MODULE:
+        if not name and one.name and path.root == python.ROOT_MODULE:
             name = f" … {printable(one.name)}"
         text += name
         if not one.name:

@@ -8,17 +8,7 @@ from statistics import median
 from typing import NamedTuple, Optional
 
 from gdbmem.model.series import Slope, Verdict
-from gdbmem.series.statistics import (
-    Z_95,
-    Z_STRICT,
-    Fit,
-    bins,
-    fit_line,
-    isotonic,
-    noise_of,
-    t_critical,
-    theil_sen,
-)
+from gdbmem.series import statistics
 
 PAGES_BYTES = 2 * 4096  # memory comes in pages: a change of two is not a trend
 MOST_BINS = 60
@@ -35,7 +25,7 @@ class FittedLine(NamedTuple):
 
     xs: Sequence[float]
     ys: Sequence[float]
-    fit: Fit
+    fit: statistics.Fit
     robust: float  # slope, bytes per second
     slope: Slope  # its interval allows for residuals that are alike, but not for wandering noise
     resolution: float
@@ -108,19 +98,19 @@ def worth_of(ys: Sequence[float]) -> float:
 
 def fitted(times: Sequence[float], values: Sequence[float]) -> FittedLine:
     """Return the line through medians of equal intervals of time."""
-    xs, ys = bins(times, values, MOST_BINS)
-    fit, robust = fit_line(xs, ys), theil_sen(xs, ys)
+    xs, ys = statistics.bins(times, values, MOST_BINS)
+    fit, robust = statistics.fit_line(xs, ys), statistics.theil_sen(xs, ys)
     least = PAGES_BYTES / (xs[-1] - xs[0])
     # The slope detected with probability 0.8: the bound of the claim plus 0.84 standard errors.
-    resolution = max((t_critical(fit.dof, Z_95) + 0.84) * fit.error, least)
+    resolution = max((statistics.t_critical(fit.dof, statistics.Z_95) + 0.84) * fit.error, least)
     return FittedLine(xs, ys, fit, robust, fit.around(robust, least), resolution)
 
 
-def _is_trend(xs: Sequence[float], ys: Sequence[float], fit: Fit, robust: float) -> bool:
+def _is_trend(xs: Sequence[float], ys: Sequence[float], fit: statistics.Fit, robust: float) -> bool:
     span = xs[-1] - xs[0]
     if abs(robust * span) < max(_LEAST_GROWTH_BYTES, PAGES_BYTES) or fit.slope * robust <= 0:
         return False
-    strict = t_critical(fit.dof, Z_STRICT)
+    strict = statistics.t_critical(fit.dof, statistics.Z_STRICT)
     straight = fit.residual < len(xs) * (_STRAIGHT * robust * span) ** 2
     proven = abs(fit.slope) > strict * fit.error and (fit.likeness < _WALKS or straight)
     if not proven and not _drifts(ys):
@@ -136,7 +126,7 @@ def _drifts(ys: Sequence[float]) -> bool:
     count = len(steps)
     middle = sum(steps) / count
     spread = math.sqrt(sum((step - middle) ** 2 for step in steps) / max(count - 1, 1))
-    return abs(middle) > t_critical(count - 1, Z_STRICT) * spread / math.sqrt(count)
+    return abs(middle) > statistics.t_critical(count - 1, statistics.Z_STRICT) * spread / math.sqrt(count)
 
 
 def _goes_on(xs: Sequence[float], ys: Sequence[float]) -> bool:
@@ -145,8 +135,8 @@ def _goes_on(xs: Sequence[float], ys: Sequence[float]) -> bool:
     if size < 6:
         return True
     thirds = [slice(0, size // 3 + 1), slice(size // 3, 2 * size // 3 + 1), slice(2 * size // 3, size)]
-    whole = theil_sen(xs, ys)
-    slopes = [theil_sen(xs[part], ys[part]) / whole for part in thirds]
+    whole = statistics.theil_sen(xs, ys)
+    slopes = [statistics.theil_sen(xs[part], ys[part]) / whole for part in thirds]
     return min(slopes) > 0.2 and slopes[2] > 0.45 * slopes[0]
 
 
@@ -169,12 +159,12 @@ def find_onset(xs: Sequence[float], ys: Sequence[float], least_bytes: float) -> 
     if len(rest_y) < _FEWEST:
         return None
     early = max(ys[: start + 1]) - min(ys[: start + 1])
-    squares = sum((y - curve) ** 2 for y, curve in zip(rest_y, isotonic(rest_y)))
+    squares = sum((y - curve) ** 2 for y, curve in zip(rest_y, statistics.isotonic(rest_y)))
     if early > 2 * _QUIET * change or squares > len(rest_y) * (_ROUGH * change) ** 2:
         return None
     third = len(rest_y) // 3
     thirds = [slice(begin, begin + third + 1) for begin in (0, third, len(rest_y) - third - 1)]
-    slopes = [theil_sen(rest_x[part], rest_y[part]) for part in thirds]
+    slopes = [statistics.theil_sen(rest_x[part], rest_y[part]) for part in thirds]
     if min(slopes) <= 0 or slopes[2] < _SLOWING * max(slopes) or _is_one_leap(rest_y):
         return None
     return start
@@ -243,13 +233,13 @@ def find_pauses(times: Sequence[float], values: Sequence[float]) -> Pauses:
 
 def _rises(times: Sequence[float], values: Sequence[float]) -> list[float]:
     """Return the times at which the series had risen permanently by more than its noise."""
-    least = max(_LEAST_RISE_BYTES, _STANDS_OUT * noise_of(values))
+    least = max(_LEAST_RISE_BYTES, _STANDS_OUT * statistics.noise_of(values))
     width = 2 * _AROUND + 1
     if len(values) < width:
         return []
     calm = [median(values[i : i + width]) for i in range(len(values) - width + 1)]
     level, rises = calm[0], []
-    for t, now in zip(times[_AROUND:], isotonic(calm)):
+    for t, now in zip(times[_AROUND:], statistics.isotonic(calm)):
         if now - level > least:
             rises.append(t)
             level = now

@@ -17,20 +17,10 @@ from statistics import median
 from typing import NamedTuple, Optional
 
 from gdbmem.model.series import Mark, Regime, Slope, Verdict
+from gdbmem.series import statistics
 from gdbmem.series.fitted import PAGES_BYTES
 from gdbmem.series.regimes import cut, regimes_of
 from gdbmem.series.sawtooth import Teeth, find_teeth
-from gdbmem.series.statistics import (
-    Z_95,
-    Z_STRICT,
-    deviation,
-    fit_line,
-    pair_slopes,
-    t_critical,
-    theil_sen,
-    thinned,
-    without_standstills,
-)
 from gdbmem.series.verdict_without_teeth import FEWEST_SAMPLES, judge_course
 from gdbmem.text import format_delta, format_duration, format_size, plural
 
@@ -206,27 +196,27 @@ def mann_kendall(ys: Sequence[float]) -> float:
 def _is_proven(xs: Sequence[float], ys: Sequence[float]) -> bool:
     if len(ys) >= _FEWEST_FOR_RANKS and abs(mann_kendall(ys)) > _Z_RANKS:
         return True
-    fit = fit_line(xs, ys)
-    return abs(fit.slope) > t_critical(fit.dof, Z_STRICT) * fit.error
+    fit = statistics.fit_line(xs, ys)
+    return abs(fit.slope) > statistics.t_critical(fit.dof, statistics.Z_STRICT) * fit.error
 
 
 def _goes_on(xs: Sequence[float], ys: Sequence[float]) -> bool:
     """Return whether the later half rises, too, at least half as fast as the average."""
     half = len(xs) // 2
-    whole, later = theil_sen(xs, ys), theil_sen(xs[half:], ys[half:])
+    whole, later = statistics.theil_sen(xs, ys), statistics.theil_sen(xs[half:], ys[half:])
     return later > 0.4 * whole if whole > 0 else later < 0.4 * whole
 
 
 def _interval(xs: Sequence[float], ys: Sequence[float], least: float) -> Slope:
     """Return the median slope of all pairs, with Sen's 95 % interval (of few that of a line), *least* either way."""
-    value = theil_sen(xs, ys)
+    value = statistics.theil_sen(xs, ys)
     if len(xs) < _FEWEST_FOR_RANKS:
-        fit = fit_line(xs, ys)
+        fit = statistics.fit_line(xs, ys)
         low, high = fit.slope - fit.half, fit.slope + fit.half
     else:
-        slopes, count = pair_slopes(xs, ys)
+        slopes, count = statistics.pair_slopes(xs, ys)
         slopes.sort()
-        apart = Z_95 * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+        apart = statistics.Z_95 * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
         first = max(math.floor((len(slopes) - apart) / 2), 0)
         low, high = slopes[first], slopes[-1 - first]
     return Slope(value, min(low, value - least), max(high, value + least))
@@ -234,10 +224,10 @@ def _interval(xs: Sequence[float], ys: Sequence[float], least: float) -> Slope:
 
 def _resolution(xs: Sequence[float], ys: Sequence[float]) -> float:
     """Return the smallest slope that troughs with these residuals show with probability 0.8."""
-    slope, middle = theil_sen(xs, ys), sum(xs) / len(xs)
+    slope, middle = statistics.theil_sen(xs, ys), sum(xs) / len(xs)
     rest = [y - slope * x for x, y in zip(xs, ys)]
     spread = math.sqrt(sum((x - middle) ** 2 for x in xs))
-    return (t_critical(len(xs) - 2, Z_95) + 0.84) * deviation(rest) / spread
+    return (statistics.t_critical(len(xs) - 2, statistics.Z_95) + 0.84) * statistics.deviation(rest) / spread
 
 
 _SHARES_OF_START = (0.0, 0.15, 0.3)  # of the time, not searched for teeth
@@ -255,10 +245,10 @@ def judge(
 ) -> Verdict:
     """Judge the series of *values* (bytes) at *times* (seconds, rising)."""
     if len(times) > 4000:
-        times, values = thinned(zip(times, values))
+        times, values = statistics.thinned(zip(times, values))
     if len(times) < FEWEST_SAMPLES or times[-1] <= times[0]:
         return _too_few(times, metric)
-    awake = without_standstills(times, values)
+    awake = statistics.without_standstills(times, values)
     verdict = _judge_shape(awake.times, values, metric, () if awake.left_out else marks)
     verdict = verdict._replace(first_bytes=values[0], last_bytes=values[-1])
     if awake.left_out:
@@ -340,7 +330,7 @@ def _per_mark(
     if len(floors) < 5:
         return None
     numbers = [float(number) for number in range(len(floors))]
-    found = fit_line(numbers, floors).around(theil_sen(numbers, floors))
+    found = statistics.fit_line(numbers, floors).around(statistics.theil_sen(numbers, floors))
     if verdict.kind != "sawtooth" or verdict.slope is None:
         return found
     seconds = median(times[b] - times[a] for a, b in zip(places, places[1:]))

@@ -16,17 +16,8 @@ from typing import TYPE_CHECKING, Any, Callable, Optional, Protocol, TextIO
 
 from gdbmem.errors import InputError, MissingToolError
 from gdbmem.linux.monitoring.tree import Look
-from gdbmem.model.series import (
-    COUNTERS,
-    KINDS,
-    READING_FIELDS,
-    TREE,
-    TREE_FIELDS,
-    Mark,
-    ProcessSample,
-    SeriesLine,
-    Verdict,
-)
+from gdbmem.model import series
+from gdbmem.model.series import Mark, ProcessSample, SeriesLine, Verdict
 from gdbmem.text import format_duration, format_size, plural, printable
 
 if TYPE_CHECKING:
@@ -112,7 +103,7 @@ class PlainView(View):
     def show(self, look: Look) -> None:
         """Print a line if the last one is old enough."""
         self._begin = look.t if self._begin is None else self._begin
-        total = dict(look.readings).get(TREE)
+        total = dict(look.readings).get(series.TREE)
         if self._quiet or look.t < self._next or total is None:
             return
         self._next = look.t + _EVERY_SECONDS
@@ -171,7 +162,7 @@ class Latest:
                 self.readings.pop(line.number, None)
             self.lines[line.number] = line
         found = {number: self._filled(number, reading, look) for number, reading in look.readings}
-        self.readings = {n: r for n, r in found.items() if n == TREE or not self._has_gone(n)}
+        self.readings = {n: r for n, r in found.items() if n == series.TREE or not self._has_gone(n)}
 
     def _has_gone(self, number: int) -> bool:
         line = self.lines.get(number)
@@ -183,7 +174,7 @@ class Latest:
             if look.swept:  # values that this sample could not read are unknown
                 before = before._replace(**dict.fromkeys(_SWEPT))
             reading = reading.filled_from(before)
-        if number == TREE and look.alive > 1:
+        if number == series.TREE and look.alive > 1:
             reading = reading._replace(**dict.fromkeys(_UNKNOWN_OF_SEVERAL))
         return reading
 
@@ -299,14 +290,14 @@ class PrometheusView(WatchedView):
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily  # slow to import
 
         lines, readings = dict(self._latest.lines), dict(self._latest.readings)
-        total = readings.pop(TREE, None)
-        for field in READING_FIELDS:
-            kind: Any = CounterMetricFamily if field in COUNTERS else GaugeMetricFamily
+        total = readings.pop(series.TREE, None)
+        for field in series.READING_FIELDS:
+            kind: Any = CounterMetricFamily if field in series.COUNTERS else GaugeMetricFamily
             value = getattr(total, field) if total is not None else None
             if value is not None:
-                name = field if field in TREE_FIELDS else f"tree_{field}"
+                name = field if field in series.TREE_FIELDS else f"tree_{field}"
                 yield kind(f"gdbmem_{name}", _help(field, whose="of all processes watched"), value=value)
-            if self._tree_only or field in TREE_FIELDS:
+            if self._tree_only or field in series.TREE_FIELDS:
                 continue
             family = kind(f"gdbmem_{field}", _help(field, whose="of one process"), labels=("line", "name"))
             for number, reading in readings.items():
@@ -337,7 +328,7 @@ class PrometheusView(WatchedView):
         family = GaugeMetricFamily(
             "gdbmem_verdict", "1 for the verdict on the recording so far", labels=("kind",)
         )
-        for kind in KINDS:
+        for kind in series.KINDS:
             family.add_metric([kind], float(verdict.kind == kind))
         yield family
         yield GaugeMetricFamily(
@@ -363,7 +354,7 @@ class PrometheusView(WatchedView):
 
 
 def _help(field: str, *, whose: str) -> str:
-    return f"{_MEANING[field]} ({whose})" if field not in TREE_FIELDS else _MEANING[field]
+    return f"{_MEANING[field]} ({whose})" if field not in series.TREE_FIELDS else _MEANING[field]
 
 
 def _unusable(place: str, error: OSError) -> InputError:

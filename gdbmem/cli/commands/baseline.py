@@ -19,21 +19,7 @@ from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import ExitStatus, GdbmemError, InputError, MissingToolError, UsageError, failing
 from gdbmem.files import read_small
-from gdbmem.gates.baseline import (
-    OUTSIDE,
-    Baselines,
-    Entry,
-    RunMeasures,
-    Sides,
-    baselines_json,
-    decide,
-    describe_differences,
-    judge_baseline,
-    measures_of,
-    read_baselines,
-    sides_between,
-    together,
-)
+from gdbmem.gates import baseline
 from gdbmem.gates.reports import Judged, amount_text, ci_files, ci_reports
 from gdbmem.model.judgement import Judgement, Unseen, exit_status
 from gdbmem.recipes.recipe import Recipe
@@ -60,15 +46,15 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 def _save(args: argparse.Namespace) -> int:
     branches = read_file(args.file) if Path(args.file).exists() else {}
     branch = args.branch or _branch()
-    entries: dict[str, Entry] = {}
+    entries: dict[str, baseline.Entry] = {}
     for suite, runs in _measured(args).items():
         unseen = _unseen(runs)
         if unseen:
             raise InputError(f"{printable(suite)}: {unseen[0].message}", slug="not-measured")
-        entries[suite] = together(runs, commit=git("rev-parse", "HEAD"), saved=timestamp())
+        entries[suite] = baseline.together(runs, commit=git("rev-parse", "HEAD"), saved=timestamp())
     branches[branch] = {**branches.get(branch, {}), **entries}
     with open_output(args.file, force=True) as stream:
-        stream.write(baselines_json(branches))
+        stream.write(baseline.baselines_json(branches))
     for suite, entry in entries.items():
         measures = plural(len(entry.measures), "measure")
         print(f"{printable(suite)}: {measures} of {plural(entry.runs, 'run')} saved as {printable(branch)}")
@@ -93,17 +79,17 @@ def _check(args: argparse.Namespace) -> int:
     return exit_status(judgements)
 
 
-def _judgements(branches: Baselines, branch: str, args: argparse.Namespace) -> Iterator[Judgement]:
+def _judgements(branches: baseline.Baselines, branch: str, args: argparse.Namespace) -> Iterator[Judgement]:
     for suite, runs in _measured(args, known=branches.get(branch, {})).items():
-        now = together(runs, commit=None, saved=timestamp())
-        found = judge_baseline(
+        now = baseline.together(runs, commit=None, saved=timestamp())
+        found = baseline.judge_baseline(
             branches[branch][suite], now, branch=branch, allowed_bytes=args.allow, unseen=_unseen(runs)
         )
         for one in found:
             yield one._replace(name=f"{suite}: {one.name}", text=f"{suite}: {one.text}")
 
 
-def _unseen(runs: Sequence[RunMeasures]) -> list[Unseen]:
+def _unseen(runs: Sequence[baseline.RunMeasures]) -> list[Unseen]:
     return list(dict.fromkeys(one for run in runs for one in run.unseen))
 
 
@@ -111,12 +97,12 @@ def _unseen(runs: Sequence[RunMeasures]) -> list[Unseen]:
 
 
 def _measured(
-    args: argparse.Namespace, known: Optional[Mapping[str, Entry]] = None
-) -> dict[str, list[RunMeasures]]:
+    args: argparse.Namespace, known: Optional[Mapping[str, baseline.Entry]] = None
+) -> dict[str, list[baseline.RunMeasures]]:
     """Return the runs of each recipe that *args* name, by its name; *known* are the recipes that have a baseline."""
-    found: dict[str, list[RunMeasures]] = {}
+    found: dict[str, list[baseline.RunMeasures]] = {}
     recipes = [load_recipe(word) for word in args.operands if not is_run(word)]
-    earlier = [measures_of(Run(Path(word))) for word in args.operands if is_run(word)]
+    earlier = [baseline.measures_of(Run(Path(word))) for word in args.operands if is_run(word)]
     for suite in [*(one.suite for one in earlier), *(Path(recipe.source).stem for recipe in recipes)]:
         if known is not None and suite not in known:  # before anything is run
             raise InputError(
@@ -135,13 +121,13 @@ def _measured(
     return found
 
 
-def measure_once(recipe: Recipe) -> RunMeasures:
+def measure_once(recipe: Recipe) -> baseline.RunMeasures:
     """Return what one run of *recipe* measured; its folder is removed."""
     with tempfile.TemporaryDirectory(prefix="gdbmem-") as folder:
         return measure_recipe(recipe, run=Path(folder) / "run")
 
 
-def read_file(file: str) -> Baselines:
+def read_file(file: str) -> baseline.Baselines:
     """Return the baselines in *file*; raises InputError."""
 
     def refuse(reason: str) -> InputError:
@@ -152,13 +138,13 @@ def read_file(file: str) -> Baselines:
         )
 
     data = read_small(Path(file), limit_bytes=_LARGEST_FILE_BYTES, refuse=refuse)
-    return read_baselines(data.decode("utf-8", "replace"), file)
+    return baseline.read_baselines(data.decode("utf-8", "replace"), file)
 
 
 # Branches.
 
 
-def _target(branches: Baselines, file: str) -> str:
+def _target(branches: baseline.Baselines, file: str) -> str:
     """Return the branch to compare with: the one that CI merges into, main or master, or the only one of the file."""
     named = [os.environ.get(name, "") for name in _TARGETS]
     found = next((name for name in (*named, "main", "master") if name in branches), None)
@@ -220,7 +206,7 @@ def run_bisect(argv: Sequence[str], parser: ArgumentParser) -> int:
         if measures.unseen:
             return _skip(measures.unseen[0].message)
         values.append(_value(measures, sides))
-        is_bad = decide(sides.measure, values)
+        is_bad = baseline.decide(sides.measure, values)
         if not args.quiet:
             say(
                 f"run {number}: {sides.measure.name} is {amount_text(values[-1], sides.measure.unit).lstrip('+')}"
@@ -233,8 +219,8 @@ def run_bisect(argv: Sequence[str], parser: ArgumentParser) -> int:
 class _Baselines(NamedTuple):
     """The good and the bad baseline, and the measure that tells them apart."""
 
-    good: Entry
-    measure: Sides
+    good: baseline.Entry
+    measure: baseline.Sides
 
 
 def _sides(args: argparse.Namespace, suite: str) -> _Baselines:
@@ -249,7 +235,7 @@ def _sides(args: argparse.Namespace, suite: str) -> _Baselines:
                 hint=f"gdbmem baseline save --branch {printable(branch)} RECIPE, at that commit",
             )
         found.append(entry)
-    return _Baselines(found[0], sides_between(found[0], found[1], args.measure or ""))
+    return _Baselines(found[0], baseline.sides_between(found[0], found[1], args.measure or ""))
 
 
 def _built(command: str) -> bool:
@@ -265,12 +251,12 @@ def _built(command: str) -> bool:
         ) from None
 
 
-def _value(measures: RunMeasures, sides: _Baselines) -> float:
-    different = describe_differences(sides.good.surroundings, measures.surroundings)
+def _value(measures: baseline.RunMeasures, sides: _Baselines) -> float:
+    different = baseline.describe_differences(sides.good.surroundings, measures.surroundings)
     if different:
         raise InputError(f"not comparable with the baselines: {different}", slug="not-comparable")
     name = sides.measure.name
-    value, _ = measures.measures.get(name, (0.0 if name.startswith(OUTSIDE) else None, ""))
+    value, _ = measures.measures.get(name, (0.0 if name.startswith(baseline.OUTSIDE) else None, ""))
     if value is None:
         raise InputError(
             f"'{sides.measure.name}' was not measured",
@@ -280,7 +266,7 @@ def _value(measures: RunMeasures, sides: _Baselines) -> float:
     return value
 
 
-def _by_expectations(measures: RunMeasures) -> int:
+def _by_expectations(measures: baseline.RunMeasures) -> int:
     if not measures.judgements:
         raise InputError(
             "the recipe expects nothing, so no commit is bad",
@@ -296,7 +282,7 @@ def _by_expectations(measures: RunMeasures) -> int:
     return GOOD if status == ExitStatus.DONE else BAD
 
 
-def _say_outcome(sides: Sides, values: Sequence[float], *, is_bad: bool) -> int:
+def _say_outcome(sides: baseline.Sides, values: Sequence[float], *, is_bad: bool) -> int:
     size = amount_text(median(values), sides.unit).lstrip("+")
     good, bad = (amount_text(one, sides.unit).lstrip("+") for one in (sides.good, sides.bad))
     print(

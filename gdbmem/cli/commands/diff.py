@@ -7,17 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
-from gdbmem.api.profiles import (
-    DiffSide,
-    Loaded,
-    Run,
-    find_operand,
-    read_last_two,
-    read_series,
-    read_snapshots,
-    read_stretch,
-    uses_between,
-)
+from gdbmem.api import profiles
 from gdbmem.api.profiles import diff as diff_of
 from gdbmem.api.runs import HEAP, containers_holding, is_of_one_run, judge_growth, kept_kind, unseen_between
 from gdbmem.commands.arguments import ArgumentParser, kind_asked, read_options_from
@@ -54,7 +44,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             )
         arguments.operands = spool_operands(arguments.operands)
         with ci_reports(ci_files(arguments, needs="--fail-on"), "diff") as gate:
-            place, name = find_operand(arguments.operands[0])
+            place, name = profiles.find_operand(arguments.operands[0])
             kind = kept_kind(place, name, kind_asked(arguments))
             if kind != HEAP:
                 arguments.fail_on = _size_of(arguments.fail_on)
@@ -101,31 +91,31 @@ def _compare_profiles(arguments: argparse.Namespace, query: Query, gate: Gate) -
 
             asked = None if arguments.fail_on is None else judgement
             whole_paths = query._replace(all_frames=query.all_frames or query.by == "path")
-            uses, said = uses_between(sides, diff, whole_paths)
+            uses, said = profiles.uses_between(sides, diff, whole_paths)
             stream.write(diff_json(diff, query, held=held, judgement=asked, uses=uses, notices=said))
         else:
             console = make_console(stream, color=arguments.color)
-            uses, said = uses_between(sides, diff, query)
+            uses, said = profiles.uses_between(sides, diff, query)
             known = arguments.known or ""
             print_diff(diff, query, console, known_from=known, held=held, uses=uses, notices=said)
     return _status([] if judgement is None else [judgement])
 
 
-def _diff(arguments: argparse.Namespace) -> tuple[Diff, Sequence[Loaded]]:
+def _diff(arguments: argparse.Namespace) -> tuple[Diff, Sequence[profiles.Loaded]]:
     """Return the difference, and the two sides if the blocks of both may be known."""
     operands, options = arguments.operands, read_options_from(arguments)
-    sides: Sequence[DiffSide] = operands
+    sides: Sequence[profiles.DiffSide] = operands
     if arguments.series:
-        sides = read_series(operands[0], options)
+        sides = profiles.read_series(operands[0], options)
     elif len(operands) == 1 and options.is_stretch:
-        return read_stretch(operands[0], options), ()
+        return profiles.read_stretch(operands[0], options), ()
     elif len(operands) == 1:
-        place, selector = find_operand(operands[0])
-        if not isinstance(place, Run) or selector is not None:
+        place, selector = profiles.find_operand(operands[0])
+        if not isinstance(place, profiles.Run) or selector is not None:
             raise UsageError("gdbmem diff needs a second snapshot", hint="gdbmem diff A B, or a run alone")
-        sides = read_last_two(place, options)
+        sides = profiles.read_last_two(place, options)
     elif len(operands) == 2:
-        before, after = read_snapshots(operands, options)
+        before, after = profiles.read_snapshots(operands, options)
         return diff_of(before, after, options=options, normalize=arguments.normalize), (before, after)
     return diff_of(*sides, options=options, normalize=arguments.normalize), ()
 

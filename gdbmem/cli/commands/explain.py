@@ -7,19 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional, TextIO
 
-from gdbmem.api.ledgers import (
-    BlockQueries,
-    class_names,
-    explain,
-    explain_container,
-    explain_core,
-    explain_idle,
-    explain_workers,
-    pinner_paths,
-    place_to_save,
-    read_ledger,
-    save_ledger,
-)
+from gdbmem.api import ledgers
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import (
     LEDGER_OPTIONS,
@@ -59,20 +47,20 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         return _run_idle(args, pid)
     chunk_at = read_address(args.chunk) if args.chunk is not None else None
     unwind_when_ended()
-    earlier = read_ledger(args.since) if args.since is not None else None
-    kept_in = place_to_save(args.save) if args.save is not None else None
+    earlier = ledgers.read_ledger(args.since) if args.since is not None else None
+    kept_in = ledgers.place_to_save(args.save) if args.save is not None else None
     with (
         open_output(args.output, force=args.force) as stream,
         open_named(args.map, force=args.force) as picture,
         open_named(args.html, force=args.force) as page,
     ):
-        queries = BlockQueries.of_options(args, chunk_at)
+        queries = ledgers.BlockQueries.of_options(args, chunk_at)
         ledger = _explain(args, pid, queries)
         if page is not None:
             _write_page(ledger, queries, page)
         if kept_in is not None:
             _save(*kept_in, ledger)
-        host = Host(make_console, class_names, pinner_paths)
+        host = Host(make_console, ledgers.class_names, ledgers.pinner_paths)
         write_result(ledger, queries, args, host, stream, picture=picture, earlier=earlier)
     return 0
 
@@ -87,7 +75,7 @@ def _run_container(args: argparse.Namespace) -> int:
     from gdbmem.ledger.cgroup import cgroup_document, print_cgroup  # for --container alone
 
     with open_output(args.output, force=args.force) as stream:
-        ledger = explain_container(args.container, files=args.files)
+        ledger = ledgers.explain_container(args.container, files=args.files)
         if args.json:
             stream.write(to_json(cgroup_document(ledger)))
         else:
@@ -112,7 +100,7 @@ def _run_workers(args: argparse.Namespace) -> int:
 
     pids = [int(word) for word in words]
     with open_output(args.output, force=args.force) as stream, Working("reading the processes"):
-        ledger = explain_workers(pids[0] if len(pids) == 1 else pids, progress=say)
+        ledger = ledgers.explain_workers(pids[0] if len(pids) == 1 else pids, progress=say)
         if args.json:
             stream.write(to_json(workers_document(ledger)))
         else:
@@ -129,8 +117,8 @@ def _run_idle(args: argparse.Namespace, pid: Optional[int]) -> int:
     from gdbmem.ledger.idle import idle_json, mangled_names, print_idle  # for --idle alone
 
     with open_output(args.output, force=args.force) as stream:
-        idle = explain_idle(pid, args.idle, progress=say)
-        names = class_names(mangled_names(idle))
+        idle = ledgers.explain_idle(pid, args.idle, progress=say)
+        names = ledgers.class_names(mangled_names(idle))
         if args.json:
             stream.write(idle_json(idle, pid, names))
         else:
@@ -138,22 +126,22 @@ def _run_idle(args: argparse.Namespace, pid: Optional[int]) -> int:
     return 0
 
 
-def _write_page(ledger: Ledger, queries: Optional[BlockQueries], stream: TextIO) -> None:
+def _write_page(ledger: Ledger, queries: Optional[ledgers.BlockQueries], stream: TextIO) -> None:
     from gdbmem.page.ledger_page import ledger_page  # for --html alone
     from gdbmem.page.page import render  # with it
 
     stream.write(render(ledger_page(ledger, queries.map if queries is not None else None)))
 
 
-def _explain(args: argparse.Namespace, pid: Optional[int], queries: Optional[BlockQueries]) -> Ledger:
+def _explain(args: argparse.Namespace, pid: Optional[int], queries: Optional[ledgers.BlockQueries]) -> Ledger:
     with Working(f"walking the heaps of {f'process {pid}' if pid is not None else args.core}"):
         if pid is not None:
-            return explain(
+            return ledgers.explain(
                 pid, copy=args.fork, swapped=args.swapped, tried=args.tried, progress=say, look=queries
             )
-        return explain_core(args.core, args.target, look=queries)
+        return ledgers.explain_core(args.core, args.target, look=queries)
 
 
 def _save(run: Run, name: str, ledger: Ledger) -> None:
-    label = save_ledger(run, name, ledger).label
+    label = ledgers.save_ledger(run, name, ledger).label
     print(f"gdbmem: ledger saved as {printable(run.folder.name)}:{printable(label)}", file=sys.stderr)

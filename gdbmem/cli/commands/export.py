@@ -13,20 +13,7 @@ from pathlib import Path
 from typing import Optional
 from urllib.parse import urlencode, urlsplit
 
-from gdbmem.api.profiles import (
-    Loaded,
-    ReadOptions,
-    Run,
-    as_growth,
-    asked_for,
-    diff,
-    find_operand,
-    has_series,
-    open_profile,
-    read_series,
-    read_shown,
-    read_snapshot,
-)
+from gdbmem.api import profiles
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import InputError, Notice, ToolError, UsageError
 from gdbmem.files import spool_operands
@@ -46,7 +33,11 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         raise UsageError("an export always has both bytes and blocks", hint="leave 'blocks' out of --metric")
     if arguments.to in (TRACE, PYROSCOPE) and read_options_from(arguments).is_stretch:
         raise UsageError(f"--to {arguments.to} takes no --from and --until", hint="--to csv, pprof, …, do")
-    if arguments.to != PYROSCOPE and len(arguments.operands) == 1 and has_series(Path(arguments.operands[0])):
+    if (
+        arguments.to != PYROSCOPE
+        and len(arguments.operands) == 1
+        and profiles.has_series(Path(arguments.operands[0]))
+    ):
         return _export_series(Path(arguments.operands[0]), arguments)
     if arguments.to == PYROSCOPE:
         return _push(arguments)
@@ -71,11 +62,11 @@ def _converted(arguments: argparse.Namespace) -> bytes:
     options, operands = read_options_from(arguments), arguments.operands
     said: list[Notice] = []
     if len(operands) > 1:
-        what, is_change = diff(operands[0], operands[1], options=options), True
+        what, is_change = profiles.diff(operands[0], operands[1], options=options), True
     else:
-        shown = read_shown(operands[0], options)
+        shown = profiles.read_shown(operands[0], options)
         is_change = isinstance(shown, Diff)
-        what = shown if isinstance(shown, Diff) else as_growth(shown.snapshot)
+        what = shown if isinstance(shown, Diff) else profiles.as_growth(shown.snapshot)
         said += () if isinstance(shown, Diff) else shown.notices
     _tell([*said, *what.notices])
     return encode(what, arguments.to, is_change=is_change)
@@ -98,9 +89,9 @@ def _export_course(arguments: argparse.Namespace) -> int:
         )
     (operand,) = spool_operands(arguments.operands)
     options = read_options_from(arguments)
-    loaded = read_series(operand, options)
+    loaded = profiles.read_series(operand, options)
     seconds = _times(operand, loaded, options)
-    found = diff(*loaded, options=options)
+    found = profiles.diff(*loaded, options=options)
     _tell(found.notices)
     content = encode_course(found, seconds, Query(by="line", top=_LISTED, unchanged=True))
     with open_output(arguments.output, force=arguments.force) as stream:
@@ -108,14 +99,14 @@ def _export_course(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _times(operand: str, loaded: Sequence[Loaded], options: ReadOptions) -> list[float]:
-    place, _ = find_operand(operand)
+def _times(operand: str, loaded: Sequence[profiles.Loaded], options: profiles.ReadOptions) -> list[float]:
+    place, _ = profiles.find_operand(operand)
     times: list[Optional[float]]
-    if isinstance(place, Run):
+    if isinstance(place, profiles.Run):
         known = {record.name: record.seconds for record in place.snapshots}
         times = [known.get(one.snapshot.name) for one in loaded]
     else:
-        scale = _UNITS.get(open_profile(place, options).time_unit)
+        scale = _UNITS.get(profiles.open_profile(place, options).time_unit)
         times = [None if scale is None else one.snapshot.totals.time * scale for one in loaded]
     seconds = [time for time in times if time is not None]
     if len(seconds) < len(times) or sorted(seconds) != seconds:
@@ -175,9 +166,9 @@ def _push(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--label {printable(wrong)} is not NAME=VALUE", hint="--label service_name=solver")
     arguments.operands = spool_operands(arguments.operands)
     (operand,) = arguments.operands
-    shown = read_snapshot(operand, read_options_from(arguments))
+    shown = profiles.read_snapshot(operand, read_options_from(arguments))
     _tell(shown.notices)
-    found = as_growth(shown.snapshot)
+    found = profiles.as_growth(shown.snapshot)
     taken_at, labels = _origin(operand, shown)
     labels.update(text.split("=", 1) for text in arguments.label)
     labels.setdefault(_SERVICE, Path(shown.snapshot.command.partition(" ")[0]).name or "unknown")
@@ -215,12 +206,12 @@ def _server(output: Optional[str]) -> tuple[str, str]:
     return f"{parts.scheme}://{parts.netloc}{above}", _INGEST if path.endswith(_INGEST) else _PUSH
 
 
-def _origin(operand: str, shown: Loaded) -> tuple[float, dict[str, str]]:
+def _origin(operand: str, shown: profiles.Loaded) -> tuple[float, dict[str, str]]:
     """Return when a snapshot was taken, by itself or by its file, and the labels that tell its rank."""
-    place, name = find_operand(operand)
+    place, name = profiles.find_operand(operand)
     labels = {}
-    if isinstance(place, Run):
-        record = place.record(name) if name is not None else asked_for(place.snapshots)[-1]
+    if isinstance(place, profiles.Run):
+        record = place.record(name) if name is not None else profiles.asked_for(place.snapshots)[-1]
         rank = place.facts.get("rank") or {}
         labels = {key: str(rank[key]) for key in ("rank", "host") if rank.get(key) not in (None, "")}
         place = place.path(record)

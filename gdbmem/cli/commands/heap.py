@@ -8,19 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Optional, TextIO
 
-from gdbmem.api.heaps import (
-    HeapQuery,
-    HeapView,
-    SavedHeap,
-    heap,
-    heap_growth,
-    heap_of_core,
-    keep_heap,
-    place_to_save,
-    read_heap,
-    whole_heap,
-    whole_heap_of_core,
-)
+from gdbmem.api import heaps
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import ArgumentParser, check_whole, pid_or_core, read_address
 from gdbmem.errors import ExitStatus, failing
@@ -52,8 +40,8 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 def _run(
     args: argparse.Namespace, pid: Optional[int], limits: Sequence[HeapLimit], gate: Gate
 ) -> list[Judgement]:
-    earlier = read_heap(args.since) if args.since is not None else None
-    kept_in = place_to_save(args.save) if args.save is not None else None
+    earlier = heaps.read_heap(args.since) if args.since is not None else None
+    kept_in = heaps.place_to_save(args.save) if args.save is not None else None
     file = args.save if kept_in is None else None
     with open_output(args.output, force=args.force) as stream:
         if args.save is None and earlier is None and not any(one.of_holder for one in limits):
@@ -69,7 +57,7 @@ def _run(
 
                 copy.write(saved_json(saved))
         if kept_in is not None:
-            label = keep_heap(*kept_in, saved).label
+            label = heaps.keep_heap(*kept_in, saved).label
             say(f"heap saved as {printable(kept_in[0].folder.name)}:{printable(label)}")
         if earlier is not None:
             return _compare(earlier, saved, args, pid, limits, gate, stream)
@@ -79,31 +67,33 @@ def _run(
     return judgements
 
 
-def _query(args: argparse.Namespace) -> HeapQuery:
+def _query(args: argparse.Namespace) -> heaps.HeapQuery:
     block = read_address(args.block) if args.block is not None else None
-    return HeapQuery(args.by, args.top, args.min or 0, args.depth, args.without or (), args.leaks, block)
+    return heaps.HeapQuery(
+        args.by, args.top, args.min or 0, args.depth, args.without or (), args.leaks, block
+    )
 
 
 def _progress_bar(args: argparse.Namespace, pid: Optional[int]) -> contextlib.AbstractContextManager[object]:
     return Working(f"reading the heap of {f'process {pid}' if pid is not None else args.core}")
 
 
-def _view(args: argparse.Namespace, pid: Optional[int]) -> HeapView:
+def _view(args: argparse.Namespace, pid: Optional[int]) -> heaps.HeapView:
     with _progress_bar(args, pid):
         if pid is None:
-            return heap_of_core(args.core, args.target, _query(args))
-        return heap(pid, _query(args), copy=args.fork, swapped=args.swapped, progress=say)
+            return heaps.heap_of_core(args.core, args.target, _query(args))
+        return heaps.heap(pid, _query(args), copy=args.fork, swapped=args.swapped, progress=say)
 
 
-def _whole(args: argparse.Namespace, pid: Optional[int]) -> SavedHeap:
+def _whole(args: argparse.Namespace, pid: Optional[int]) -> heaps.SavedHeap:
     with _progress_bar(args, pid):
         if pid is None:
-            return whole_heap_of_core(args.core, args.target, _query(args))
-        return whole_heap(pid, _query(args), copy=args.fork, swapped=args.swapped, progress=say)
+            return heaps.whole_heap_of_core(args.core, args.target, _query(args))
+        return heaps.whole_heap(pid, _query(args), copy=args.fork, swapped=args.swapped, progress=say)
 
 
 def _write_view(
-    view: HeapView, args: argparse.Namespace, judgements: Sequence[Judgement], stream: TextIO
+    view: heaps.HeapView, args: argparse.Namespace, judgements: Sequence[Judgement], stream: TextIO
 ) -> None:
     names = class_names(mangled_names(view))
     if args.json:
@@ -113,8 +103,8 @@ def _write_view(
 
 
 def _compare(
-    earlier: SavedHeap,
-    saved: SavedHeap,
+    earlier: heaps.SavedHeap,
+    saved: heaps.SavedHeap,
     args: argparse.Namespace,
     pid: Optional[int],
     limits: Sequence[HeapLimit],
@@ -123,7 +113,7 @@ def _compare(
 ) -> list[Judgement]:
     """Print what changed since *earlier*; return the judgements."""
     names = (args.since, f"process {pid}" if pid is not None else str(args.core))
-    growth = heap_growth(earlier, saved, names)
+    growth = heaps.heap_growth(earlier, saved, names)
     judgements = judge_growth(growth, earlier, saved, limits)
     gate.judged += map(Judged, judgements)
     write_growth(growth, judgements, stream, make_console(stream), top=args.top, as_json=args.json)

@@ -7,18 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional, TextIO
 
-from gdbmem.api.profiles import (
-    PEAK,
-    ReadOptions,
-    Run,
-    difference_in_file,
-    file_of_stretch,
-    find_operand,
-    has_series,
-    load_from_profile,
-    open_profile,
-    uses_of,
-)
+from gdbmem.api import profiles
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import InputError, UsageError
 from gdbmem.files import spool_operands
@@ -38,17 +27,17 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     options = read_options_from(arguments)
     with open_output(arguments.output, force=arguments.force) as stream:
         (arguments.operand,) = spool_operands([arguments.operand])
-        place, selector = find_operand(arguments.operand)
+        place, selector = profiles.find_operand(arguments.operand)
         if selector is not None and arguments.snapshot is not None:
             raise UsageError(
                 f"'{printable(selector)}' and --snapshot both name a snapshot", hint="leave one of them out"
             )
         wanted = arguments.snapshot if selector is None else selector
         if options.is_stretch:
-            place, wanted = file_of_stretch(place, wanted), None
-        if not isinstance(place, Run):
+            place, wanted = profiles.file_of_stretch(place, wanted), None
+        if not isinstance(place, profiles.Run):
             _show_file(place, wanted, query, options, arguments, stream)
-        elif wanted is None and not place.snapshots and has_series(place.folder):
+        elif wanted is None and not place.snapshots and profiles.has_series(place.folder):
             _show_series(place.folder, arguments, stream)
         else:
             from gdbmem.cli.showing_runs import show_run  # a run may hold results of any kind
@@ -61,14 +50,14 @@ def _show_file(
     path: Path,
     wanted: Optional[str],
     query: Query,
-    options: ReadOptions,
+    options: profiles.ReadOptions,
     arguments: argparse.Namespace,
     stream: TextIO,
 ) -> None:
     """Print a profile, or what is no profile but a recording or a saved heap."""
     with Working(f"reading {path}"):
         try:
-            profile = open_profile(path, options)
+            profile = profiles.open_profile(path, options)
         except InputError as error:
             if error.slug not in ("format-unreadable", "bad-heap"):
                 raise
@@ -82,7 +71,7 @@ def _show_file(
         if profile.source_format == "heap":  # its holders; as a profile it is for pages and other tools
             _show_kept(path, wanted, arguments, stream)
             return
-        difference = difference_in_file(profile)
+        difference = profiles.difference_in_file(profile)
         if difference is not None:
             _write_difference(difference, query, arguments, stream)
         else:
@@ -124,10 +113,10 @@ def _show_profile(
 ) -> None:
     snapshot = None
     if wanted is not None or profile.peak_tree_index is not None:
-        snapshot = load_from_profile(profile, wanted or "peak").snapshot
+        snapshot = profiles.load_from_profile(profile, wanted or "peak").snapshot
     # JSON has all frames of a path.
     is_wide = arguments.json and query.by == "path"
-    uses = uses_of(profile, query._replace(all_frames=True) if is_wide else query)
+    uses = profiles.uses_of(profile, query._replace(all_frames=True) if is_wide else query)
     if arguments.json:
         from gdbmem.profiles.documents import profile_json  # not always needed
 
@@ -140,7 +129,7 @@ def _show_profile(
         if len(profile.snapshots) > 1:
             console.print()
         moment = f"snapshot {snapshot.totals.index}" if len(profile.snapshots) > 1 else snapshot.source
-        moment = f"the peak of {moment}" if snapshot.totals.name == PEAK else moment
+        moment = f"the peak of {moment}" if snapshot.totals.name == profiles.PEAK else moment
         print_sites(snapshot, query, console, moment=moment, known_from=arguments.known or "", uses=uses)
     if len(profile.snapshots) == 1 and snapshot is not None:
         print_notices(profile.notices, console)

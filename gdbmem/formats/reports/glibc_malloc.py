@@ -11,22 +11,8 @@ from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import Data
+from gdbmem.formats import stacks
 from gdbmem.formats.reports.rows import Row, Table, table_profile, truncated
-from gdbmem.formats.stacks import (
-    ALLOCATED,
-    FREE,
-    HELD,
-    IN_USE,
-    Content,
-    Singles,
-    Stack,
-    StackProfile,
-    bad_line,
-    check_count,
-    choose_metric,
-    make_profile,
-    several_dumps,
-)
 from gdbmem.model.calltree import BYTES_MISSING, Frame
 from gdbmem.text import printable
 
@@ -99,7 +85,7 @@ _WRAP = 1 << 32
 _TOTAL = re.compile(rb"Total \(incl\. mmap\):\r?\nsystem bytes" + _COUNT + rb"in use bytes" + _COUNT)
 
 
-def read_malloc_info(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+def read_malloc_info(data: Data, source: str, metric: Optional[str]) -> stacks.StackProfile:
     """Read the last document in *data*. Raises InputError if it was cut, or does not add up."""
     found = _XML.findall(bytes(data))
     if not found:
@@ -122,7 +108,7 @@ def read_malloc_info(data: Data, source: str, metric: Optional[str]) -> StackPro
     if not _adds_up(info.arenas, info.total):
         raise _differs(source, "its arenas don't add up to its total")
     total = info.total.system_bytes + info.mmapped_bytes
-    tables = {HELD: Table([*used, *free], total), IN_USE: Table(used), FREE: Table(free)}
+    tables = {stacks.HELD: Table([*used, *free], total), stacks.IN_USE: Table(used), stacks.FREE: Table(free)}
     return table_profile(source, "malloc_info", tables, metric)
 
 
@@ -130,7 +116,7 @@ def _adds_up(arenas: Sequence[MallocInfoSums], total: MallocInfoSums) -> bool:
     return tuple(map(sum, zip(*arenas))) == tuple(total)
 
 
-def read_malloc_stats(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+def read_malloc_stats(data: Data, source: str, metric: Optional[str]) -> stacks.StackProfile:
     """Read the last statistics in *data*. Raises InputError if they were cut, or don't add up."""
     content = bytes(data)
     start = content.rfind(b"Arena 0:")
@@ -155,7 +141,11 @@ def read_malloc_stats(data: Data, source: str, metric: Optional[str]) -> StackPr
     used.append(Row(("in use, mapped individually",), mapped))
     text = f"malloc_stats counts in 32 bits: of each size in {printable(source)} a multiple of 4 GiB may be missing"
     notices = [Notice("counts-in-32-bits", f"{text} (malloc_info has all digits)")]
-    tables = {HELD: Table([*used, *free], system), IN_USE: Table(used), FREE: Table(free)}
+    tables = {
+        stacks.HELD: Table([*used, *free], system),
+        stacks.IN_USE: Table(used),
+        stacks.FREE: Table(free),
+    }
     return table_profile(source, "malloc_stats", tables, metric, notices=notices)
 
 
@@ -180,16 +170,18 @@ class _Block(NamedTuple):
     size: int
 
 
-def read_mtrace(data: Data, source: str, metric: Optional[str]) -> StackProfile:
+def read_mtrace(data: Data, source: str, metric: Optional[str]) -> stacks.StackProfile:
     """Read *data*: what is allocated and not freed at its end. Raises InputError for a line of another format."""
     reader = _Reader(source)
     lines = bytes(data).split(b"\n")
     lines.pop()  # "" if the last line is whole
     for number, line in enumerate(lines, 1):
         reader.take(line.rstrip(b"\r"), number)
-    chosen = choose_metric(metric, (IN_USE, ALLOCATED), source)
-    content = Content(reader.stacks(chosen), Singles(list(reader.sites)))
-    return make_profile(content, source, "mtrace", chosen, (IN_USE, ALLOCATED), notices=reader.notices())
+    chosen = stacks.choose_metric(metric, (stacks.IN_USE, stacks.ALLOCATED), source)
+    content = stacks.Content(reader.stacks(chosen), stacks.Singles(list(reader.sites)))
+    return stacks.make_profile(
+        content, source, "mtrace", chosen, (stacks.IN_USE, stacks.ALLOCATED), notices=reader.notices()
+    )
 
 
 class _Reader:
@@ -205,7 +197,7 @@ class _Reader:
         """Take the next line."""
         if line == b"= Start":
             if self._allocated or self._has_ended:
-                raise several_dumps(self._source, "= Start")
+                raise stacks.several_dumps(self._source, "= Start")
             return
         if not line:
             return
@@ -214,12 +206,12 @@ class _Reader:
             return
         found = _EVENT.fullmatch(line)
         if found is None or (found[4] in b"+>") != (found[6] is not None and found[4] != b"!"):
-            raise bad_line(self._source, number, line, "'@ PROGRAM:[0x…] + 0xADDRESS 0xSIZE'")
+            raise stacks.bad_line(self._source, number, line, "'@ PROGRAM:[0x…] + 0xADDRESS 0xSIZE'")
         if found[4] in b"-<":
             self._blocks.pop(found[5], None)  # None: it was allocated before the trace began
         elif found[4] in b"+>" and found[5] != b"(nil)":
             site = self._site(found[1] or b"", found[2] or b"", found[3] or b"")
-            size = check_count(int(found[6], 16), self._source, number)
+            size = stacks.check_count(int(found[6], 16), self._source, number)
             self._blocks[found[5]] = _Block(site, size)
             sums = self._allocated.setdefault(site, [0, 0])
             sums[0] += size
@@ -232,17 +224,18 @@ class _Reader:
             self._places[place] = self.sites.setdefault(frame, len(self.sites))
         return self._places[place]
 
-    def stacks(self, metric: str) -> list[Stack]:
+    def stacks(self, metric: str) -> list[stacks.Stack]:
         """Return a stack of one frame for each site."""
         sums = self._allocated
-        if metric == IN_USE:
+        if metric == stacks.IN_USE:
             sums = {}
             for block in self._blocks.values():
                 found = sums.setdefault(block.site, [0, 0])
                 found[0] += block.size
                 found[1] += 1
         return [
-            Stack((site,), check_count(size, self._source), blocks) for site, (size, blocks) in sums.items()
+            stacks.Stack((site,), stacks.check_count(size, self._source), blocks)
+            for site, (size, blocks) in sums.items()
         ]
 
     def notices(self) -> list[Notice]:

@@ -27,18 +27,8 @@ from gdbmem.formats.stacks import (
     choose_metric,
 )
 from gdbmem.formats.valgrind.massif import MassifProfile, read_massif
-from gdbmem.model.calltree import (
-    BYTES_MISSING,
-    DEFINITELY,
-    INDIRECTLY,
-    POSSIBLY,
-    PRUNED,
-    REACHABLE,
-    SUPPRESSED,
-    WITH_INDIRECT,
-    CallTree,
-    Frame,
-)
+from gdbmem.model import calltree
+from gdbmem.model.calltree import CallTree, Frame
 from gdbmem.text import printable
 
 # Event of bytes → (metric, event of blocks). The first that a file has is its default. DB is what DIB is a part of, and
@@ -48,12 +38,12 @@ _EVENTS = {
     "curB": (IN_USE, "curBk"),
     "totB": (ALLOCATED, "totBk"),
     "totFdB": (FREED, "totFdBk"),
-    "DB": (DEFINITELY, "DBk"),
-    "PB": (POSSIBLY, "PBk"),
-    "IB": (INDIRECTLY, "IBk"),
+    "DB": (calltree.DEFINITELY, "DBk"),
+    "PB": (calltree.POSSIBLY, "PBk"),
+    "IB": (calltree.INDIRECTLY, "IBk"),
     "DIB": ("definitely-indirectly-lost", "DIBk"),
-    "RB": (REACHABLE, "RBk"),
-    "SB": (SUPPRESSED, "SBk"),
+    "RB": (calltree.REACHABLE, "RBk"),
+    "SB": (calltree.SUPPRESSED, "SBk"),
 }
 _LEAKS = ("D", "P", "I", "DI", "R", "S")
 _NAME = re.compile(rb"(c?)(fl|fn|fi|fe|ob)=(?:\((\d{1,9})\) ?)?(.*)")
@@ -173,7 +163,7 @@ def _columns(events: Sequence[str]) -> dict[str, _CostColumn]:
         where = [tuple(at[name] for name in names if name in at) for names in (plus, less)]
         return _CostColumn(where[0], where[1], at.get(blocks), is_change=bool(opposite))
 
-    found = {WITH_INDIRECT: _CostColumn((at["DB"],), (), at.get("DBk"))} if "DB" in at else {}
+    found = {calltree.WITH_INDIRECT: _CostColumn((at["DB"],), (), at.get("DBk"))} if "DB" in at else {}
     found.update(
         {metric: column(event, blocks) for event, (metric, blocks) in _EVENTS.items() if event in at}
     )
@@ -192,7 +182,7 @@ def _notices(text: _CallgrindText, columns: Iterable[int], source: str) -> list[
     if text.totals is None:
         return [
             Notice(
-                BYTES_MISSING,
+                calltree.BYTES_MISSING,
                 f"{name} was truncated at line {text.cut_at}: it lacks its totals, and maybe stacks",
             )
         ]
@@ -337,7 +327,7 @@ def _content(found: MassifProfile, size_at: int, blocks_at: Optional[int]) -> Co
 
 
 def _pruned(tree: CallTree) -> int:
-    return sum(tree.bytes[node] for node, number in enumerate(tree.frame) if number == PRUNED)
+    return sum(tree.bytes[node] for node, number in enumerate(tree.frame) if number == calltree.PRUNED)
 
 
 def _paths(tree: CallTree, numbers: dict[Frame, int]) -> Iterator[tuple[tuple[int, ...], int]]:

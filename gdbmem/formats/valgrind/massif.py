@@ -19,17 +19,8 @@ from gdbmem.formats.valgrind.massif_tree import (
     read_node_text,
     unknown_line,
 )
-from gdbmem.model.calltree import (
-    HEAP_BYTES,
-    PAGE_BYTES,
-    CallTree,
-    Frame,
-    Moment,
-    Stretch,
-    Totals,
-    peak_index,
-    peak_tree_index,
-)
+from gdbmem.model import calltree
+from gdbmem.model.calltree import CallTree, Frame, Moment, Stretch, Totals
 from gdbmem.text import format_moment, plural, printable
 
 # Bytes per line of the user's own code, from a massif snapshot that was just written, without its tree.
@@ -166,7 +157,7 @@ _CHILDREN = rb"\n *n([1-9][0-9]{0,17}): "  # of a node that has some
 
 
 class MassifProfile:
-    """A massif.out: totals of all snapshots; trees are parsed when asked for (model.calltree.Profile)."""
+    """A massif.out: totals of all snapshots; trees are parsed when asked for (model.Profile)."""
 
     def __init__(
         self,
@@ -198,12 +189,12 @@ class MassifProfile:
     @property
     def peak_index(self) -> int:
         """The snapshot with the largest total; of several one with a tree, then the first."""
-        return peak_index(self.snapshots)
+        return calltree.peak_index(self.snapshots)
 
     @property
     def peak_tree_index(self) -> Optional[int]:
         """The snapshot with the largest total of those that have a tree; None when none has."""
-        return peak_tree_index(self.snapshots)
+        return calltree.peak_tree_index(self.snapshots)
 
     def choose_stretch(self, stretch: Stretch) -> None:
         """Compare the last snapshots with trees that are not after the two moments. Raises InputError."""
@@ -298,7 +289,7 @@ def read_totals(data: bytes, source: str = "the snapshot") -> Totals:
 
 def read_unit(data: bytes) -> str:
     """Return what the trees of *data*, as massif wrote it, count; from its first line alone."""
-    return PAGE_BYTES if _PAGES in data[: max(data.find(b"\n"), 0)].split() else HEAP_BYTES
+    return calltree.PAGE_BYTES if _PAGES in data[: max(data.find(b"\n"), 0)].split() else calltree.HEAP_BYTES
 
 
 def _totals(head: re.Match[bytes], index: int, *, has_tree: bool) -> Totals:
@@ -515,7 +506,7 @@ class _Index:
             pages = b"(page allocation syscalls)" in root
         else:
             pages = _PAGES in self.header.description.split()
-        return PAGE_BYTES if pages else HEAP_BYTES
+        return calltree.PAGE_BYTES if pages else calltree.HEAP_BYTES
 
     def _xtree(self) -> InputError:
         return InputError(

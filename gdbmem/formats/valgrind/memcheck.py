@@ -23,18 +23,8 @@ from gdbmem.formats.stacks import (
     total_of,
 )
 from gdbmem.formats.valgrind.massif_tree import UnknownTextError, read_node_text
-from gdbmem.model.calltree import (
-    BYTES_MISSING,
-    DEFINITELY,
-    INDIRECTLY,
-    LEAK_KINDS,
-    LOST,
-    POSSIBLY,
-    REACHABLE,
-    SUPPRESSED,
-    WITH_INDIRECT,
-    Frame,
-)
+from gdbmem.model import calltree
+from gdbmem.model.calltree import Frame
 from gdbmem.model.leaks import Block, LeakRecord, LeakSearch, Sum
 from gdbmem.text import printable
 
@@ -45,11 +35,11 @@ if TYPE_CHECKING:
 SEVERAL = "several-processes"
 
 _KINDS = {
-    "definitely lost": DEFINITELY,
-    "indirectly lost": INDIRECTLY,
-    "possibly lost": POSSIBLY,
-    "still reachable": REACHABLE,
-    "suppressed": SUPPRESSED,
+    "definitely lost": calltree.DEFINITELY,
+    "indirectly lost": calltree.INDIRECTLY,
+    "possibly lost": calltree.POSSIBLY,
+    "still reachable": calltree.REACHABLE,
+    "suppressed": calltree.SUPPRESSED,
 }
 _COUNT = r"([0-9,]{1,26})(?: \(([-+][0-9,]{1,26})\))?"  # and by how much it has changed
 _KIND = "|".join(_KINDS)
@@ -80,16 +70,16 @@ def profile_of(search: LeakSearch, source: str, metric: Optional[str]) -> StackP
     Lost blocks count with what only they point to, unless *metric* names a single kind.
     """
     held = {record.kind for record in search.records}
-    if not held and not any(kind in search.sums for kind in LOST):
+    if not held and not any(kind in search.sums for kind in calltree.LOST):
         raise _no_leak_search(source)
-    counted = {kind for kind, found in search.sums.items() if kind in LOST or found.bytes}
+    counted = {kind for kind, found in search.sums.items() if kind in calltree.LOST or found.bytes}
     if not search.sums:
-        held.add(DEFINITELY)  # all of these are records
-    metrics = [kind for kind in LEAK_KINDS if kind in held or kind in counted]
-    metrics = [WITH_INDIRECT, *metrics] if DEFINITELY in metrics else metrics
+        held.add(calltree.DEFINITELY)  # all of these are records
+    metrics = [kind for kind in calltree.LEAK_KINDS if kind in held or kind in counted]
+    metrics = [calltree.WITH_INDIRECT, *metrics] if calltree.DEFINITELY in metrics else metrics
     chosen = choose_metric(metric, metrics, source)
-    whole = chosen == WITH_INDIRECT
-    kind = DEFINITELY if whole else chosen
+    whole = chosen == calltree.WITH_INDIRECT
+    kind = calltree.DEFINITELY if whole else chosen
     numbers: dict[Frame, int] = {}
     stacks = [
         Stack(
@@ -117,7 +107,7 @@ def _unlisted(search: LeakSearch, kind: str, stacks: Sequence[Stack], *, whole: 
     counted = search.sums[kind].bytes
     if whole:
         indirect = sum(record.indirect_bytes for record in search.records if record.kind == kind)
-        counted += search.sums[INDIRECTLY].bytes if INDIRECTLY in search.sums else indirect
+        counted += search.sums[calltree.INDIRECTLY].bytes if calltree.INDIRECTLY in search.sums else indirect
     blocks = sum(stack.blocks for stack in stacks)
     return Hidden(max(0, counted - total_of(stacks)), blocks=max(0, search.sums[kind].blocks - blocks))
 
@@ -149,7 +139,7 @@ class _SearchedProcess:
 
     @property
     def is_whole(self) -> bool:
-        return all(kind in self.sums for kind in LEAK_KINDS) if self.sums else self.has_last_record
+        return all(kind in self.sums for kind in calltree.LEAK_KINDS) if self.sums else self.has_last_record
 
     def sum_of(self, kind: str) -> Sum:
         """Return the sum of *kind*; that of the records if a cut, or -q, left none."""
@@ -179,7 +169,7 @@ class _LossReader:
             raise _no_leak_search(self._source)
         sums = {
             kind: Sum(*map(sum, zip(*(one.sum_of(kind) for one in found))))
-            for kind in LEAK_KINDS
+            for kind in calltree.LEAK_KINDS
             if any(kind in one.sums for one in found)
         }
         records = [record for one in found for record in one.records]
@@ -193,15 +183,15 @@ class _LossReader:
         if shared:
             numbers = ", ".join(shared[:_MOST_PIDS])
             text = f"{name} has several processes with the number {numbers}, as of containers or hosts, whose records"
-            yield Notice(BYTES_MISSING, f"{text} can't be told apart; split it by its writers")
+            yield Notice(calltree.BYTES_MISSING, f"{text} can't be told apart; split it by its writers")
         if len(found) < all_of_them:
             text = f"{name} is the log of {all_of_them} processes, of which {all_of_them - len(found)}"
-            yield Notice(BYTES_MISSING, f"{text} made no leak search: what they lost is unknown")
+            yield Notice(calltree.BYTES_MISSING, f"{text} made no leak search: what they lost is unknown")
         # The header, which -q leaves out as it does the sums, names the command.
         lacks_sums = self._command and not any(one.sums for one in found)
         if lacks_sums or not all(one.is_whole for one in found):
             text = f"{name} has an incomplete leak search, as if the log was truncated: records or sums may be missing"
-            yield Notice(BYTES_MISSING, text)
+            yield Notice(calltree.BYTES_MISSING, text)
 
     def _words(self) -> Iterator[tuple[int, str]]:
         for number, line in enumerate(self._lines, start=1):
@@ -232,7 +222,7 @@ class _LossReader:
         elif line == _END:
             now.ends += 1
         elif _NO_BLOCK.fullmatch(line):
-            now.records, now.sums = [], dict.fromkeys(LEAK_KINDS, Sum(0, 0))
+            now.records, now.sums = [], dict.fromkeys(calltree.LEAK_KINDS, Sum(0, 0))
         elif " in loss record " in line:
             raise self._bad(number, line)
 
@@ -328,8 +318,8 @@ _STEP_BYTES = 1 << 16
 _DECLARATION = re.compile(rb"<\?xml[^>]{0,200}\?>")
 _ADDRESS = re.compile(r"0x([0-9A-Fa-f]{1,16})")
 _XML_KINDS = {
-    "definite": DEFINITELY,
-    "possible": POSSIBLY,
+    "definite": calltree.DEFINITELY,
+    "possible": calltree.POSSIBLY,
 }  # of which memcheck lists all records by default
 
 
@@ -382,7 +372,7 @@ def _elements(data: Data, source: str, notices: list[Notice]) -> Iterator[Elemen
         parser.close()
     except ParseError as error:
         text = f"{printable(source)} ends, or is damaged, at line {error.position[0]}: loss records may be missing"
-        notices.append(Notice(BYTES_MISSING, text))
+        notices.append(Notice(calltree.BYTES_MISSING, text))
 
 
 class _ErrorReader:
@@ -442,7 +432,7 @@ def _listed(options: list[str]) -> list[str]:
     words = given.get("--show-leak-kinds", "definite,possible").split(",")
     listed = [kind for word, kind in _XML_KINDS.items() if word in words or words == ["all"]]
     if given.get("--show-possibly-lost") == "no":
-        listed = [kind for kind in listed if kind != POSSIBLY]
+        listed = [kind for kind in listed if kind != calltree.POSSIBLY]
     return listed
 
 

@@ -13,19 +13,9 @@ import gdb
 from gdbmem.allocators.glibc.in_use import MOST_CHUNKS, GlibcHeap, InUse, tcache_offset
 from gdbmem.allocators.glibc.layout import LibcFacts, Struct, locate
 from gdbmem.allocators.others import replacement_among
+from gdbmem.debugger import program
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.commands.settings import setting
-from gdbmem.debugger.program import (
-    CORE,
-    NOTHING,
-    REMOTE,
-    VALGRIND,
-    GdbMemory,
-    selection_kept,
-    target_kind,
-    thread_pointer,
-    valgrind_tool,
-)
 from gdbmem.errors import TargetError, UsageError
 from gdbmem.linux.memory.maps import Mapping, mappings_of, parse_rss
 from gdbmem.linux.memory.process_memory import ProcMemory
@@ -224,22 +214,22 @@ def make_gauge(wanted: str) -> Gauge:
 
     Raises TargetError if nothing can be measured, UsageError if *wanted* is not available here.
     """
-    kind = target_kind()
-    if kind == NOTHING:
+    kind = program.target_kind()
+    if kind == program.NOTHING:
         raise TargetError(
             "the program is not being run", slug="not-running", hint="type 'run' or 'start' first"
         )
-    if kind == CORE:
+    if kind == program.CORE:
         raise TargetError(
             "a core file can't be stepped, and doesn't record which pages were resident",
             slug="core-file",
             hint="memwatch needs a live process",
         )
-    if kind == VALGRIND:
+    if kind == program.VALGRIND:
         return _valgrind_gauge(wanted)
     pid = real_pid()
     assert pid is not None
-    if kind == REMOTE:
+    if kind == program.REMOTE:
         return _remote_gauge(pid, wanted)
     return _local_gauge(pid, wanted)
 
@@ -296,7 +286,7 @@ def _remote_gauge(pid: int, wanted: str) -> Gauge:
 
 
 def _valgrind_gauge(wanted: str) -> Gauge:
-    tool = valgrind_tool()
+    tool = program.valgrind_tool()
     if wanted not in ("auto", "heap"):
         raise UsageError(
             f"under valgrind {wanted} would measure valgrind, not the program", hint="use --source auto"
@@ -442,7 +432,7 @@ class HeapReader:
 
     def __init__(self, pid: Optional[int]) -> None:
         self._pid = pid  # on this machine; None: elsewhere
-        self._memory: Union[ProcMemory, GdbMemory, None] = None
+        self._memory: Union[ProcMemory, program.GdbMemory, None] = None
         self._heap: Optional[GlibcHeap] = None
         self._is_early = False  # found before malloc had a heap: its layout is not fully determined yet
         self._offset: Optional[int] = None  # of the tcache pointer below the thread pointer
@@ -474,7 +464,7 @@ class HeapReader:
 
     def _find(self) -> bool:
         if self._memory is None:
-            self._memory = ProcMemory(self._pid) if self._pid is not None else GdbMemory()
+            self._memory = ProcMemory(self._pid) if self._pid is not None else program.GdbMemory()
         mappings = mappings_of(self._pid) if self._pid is not None else []
         replacement = replacement_among(mapping.name for mapping in mappings)
         if replacement is not None:
@@ -520,10 +510,10 @@ class HeapReader:
             del self._pointers[gone]
         missing = [thread for thread in threads if thread.num not in self._pointers]
         if missing:
-            with selection_kept():
+            with program.selection_kept():
                 for thread in missing:
                     thread.switch()
-                    pointer = thread_pointer()
+                    pointer = program.thread_pointer()
                     if pointer:
                         self._pointers[thread.num] = pointer
         return [self._pointers[number] for number in numbers if number in self._pointers]
