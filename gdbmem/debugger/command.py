@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Callable, Optional, Union
@@ -123,7 +124,7 @@ class RegisteredCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has 
         if not self._description.repeats:
             self.dont_repeat()
         step_in_place()
-        with gdb_errors(self._name):
+        with gdb_errors(self._name), _json_alone("--json" in argument.split()):
             implementation_of(self._description, self._name).carry_out(argument)
 
 
@@ -174,6 +175,21 @@ def say(text: str) -> None:
 hearers: list[
     Callable[[str, str], None]
 ] = []  # of the texts and slugs of warnings, where no user reads gdb's stderr
+_prints_json = False
+
+
+@contextlib.contextmanager
+def _json_alone(asked: bool) -> Iterator[None]:
+    """Keep messages out of what a script reads by gdb.execute(to_string=True), if it has *asked* for JSON.
+
+    gdb takes its own standard error for that, too.
+    """
+    global _prints_json
+    before, _prints_json = _prints_json, asked
+    try:
+        yield
+    finally:
+        _prints_json = before
 
 
 def warn(text: str, *, slug: str = "") -> None:
@@ -181,7 +197,12 @@ def warn(text: str, *, slug: str = "") -> None:
     for hear in hearers:
         hear(text, slug)
     name = f" [{slug}]" if slug else ""
-    gdb.write(f"gdbmem: {printable(text)}{name}\n", gdb.STDERR)
+    line = f"gdbmem: {printable(text)}{name}\n"
+    if _prints_json:
+        with contextlib.suppress(OSError):
+            os.write(2, line.encode(errors="backslashreplace"))
+    else:
+        gdb.write(line, gdb.STDERR)
 
 
 def started_interpreter() -> str:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -171,3 +172,28 @@ def test_a_client_of_mi_is_answered_the_same_with_tuples(
     assert ask("-gdbmem-steps --by colour").endswith('[usage]"')
     assert ask("-gdbmem-steps -o steps.json").endswith('leave out -o"')
     assert ask("-gdbmem-snapshot here").endswith('[not-under-massif]"')
+
+
+READS_JSON = """
+import gdb, json
+for command in ("memexplain --json", "memheap --json"):
+    print("kind", json.loads(gdb.execute(command, to_string=True))["kind"], flush=True)
+"""
+
+
+def test_a_script_in_gdb_that_asks_for_json_gets_no_announcement_before_it(scratch: Path) -> None:
+    (scratch / "script.py").write_text(READS_JSON)
+    # Reading it takes so long that it is announced.
+    holds = "import time; kept = bytearray(b'x' * (80 << 20)); print('ready', flush=True); time.sleep(300)"
+    with subprocess.Popen([sys.executable, "-c", holds], stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            process.stdout.readline()
+            words = ["-p", str(process.pid), "-x", str(loader_file()), "-x", str(scratch / "script.py")]
+            done = subprocess.run(
+                ["gdb", "-nx", "-q", "-batch", *words], capture_output=True, text=True, check=False
+            )
+        finally:
+            process.kill()
+    assert re.findall("^kind .*", done.stdout, re.MULTILINE) == ["kind ledger", "kind heap"], done.stderr
+    assert "gdbmem: reading its 8" in done.stderr
