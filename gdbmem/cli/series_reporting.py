@@ -13,7 +13,7 @@ from typing import Optional, TextIO
 from gdbmem.api import series
 from gdbmem.gates.reports import Gate, Judged, measured_peaks
 from gdbmem.model.judgement import MET, NOT_MET, Judgement, exit_status
-from gdbmem.model.series import SeriesSummary
+from gdbmem.model.series import SeriesLine, SeriesSummary
 from gdbmem.series import charts
 from gdbmem.series.black_box import black_box_document, black_box_of, black_box_sentences
 from gdbmem.series.document import write_series_json
@@ -160,5 +160,16 @@ def next_commands(
         return [*python, f"gdbmem explain {line.pid}"]
     if not program:
         return []
+    if own := _words_of(line, program):
+        launcher = words[: len(words) - own]
+        return [" ".join([*launcher, "gdbmem grow --", *words[len(launcher) :]])]
     arguments = f" -- {' '.join(words[1:])}" if words[1:] else ""
     return [f"gdbmem launch --massif {words[0]}{arguments}"]
+
+
+def _words_of(line: SeriesLine, program: Sequence[str]) -> int:
+    """Return how many words at the end of *program*, such as mpirun, are the command of *line*, a child; 0: none."""
+    own = line.command.split(" ")
+    ends = list(program[-len(own) :])
+    is_same = ends[1:] == own[1:] and ends[0].rpartition("/")[2] == own[0].rpartition("/")[2]
+    return len(own) if line.parent and len(own) < len(program) and is_same else 0

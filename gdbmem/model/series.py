@@ -191,8 +191,8 @@ class LineSummary(NamedTuple):
 
     line: SeriesLine
     metric: str  # of the four that follow: rss_bytes or pss_bytes
-    first_bytes: Optional[float]
-    last_bytes: Optional[float]
+    first_bytes: Optional[float]  # 0 of one that was born later,
+    last_bytes: Optional[float]  # and of one that had gone
     peak_bytes: Optional[float]
     private_dirty_change_bytes: Optional[float]
     threads_started: int

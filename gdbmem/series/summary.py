@@ -13,6 +13,7 @@ from gdbmem.model.series import (
     Component,
     LineSummary,
     Mark,
+    SeriesLine,
     SeriesSummary,
     Spike,
     Verdict,
@@ -49,8 +50,9 @@ def summarize(recording: Recording) -> SeriesSummary:
     verdict = _judged(filled, metric, recording.marks)
     if not recording.lines:
         verdict = verdict._replace(evidence="there was no process to watch")
+    begin = filled.points[0][0] if filled.points else -math.inf
     end = filled.points[-1][0] if filled.points and _has_ended(recording) else math.inf
-    lines = [_line(recording, number, end) for number in range(min(len(recording.lines), _MOST_LINES))]
+    lines = [_line(recording, one, begin, end) for one in recording.lines[:_MOST_LINES]]
     verdict = _with_heap(verdict, recording, lines)
     cgroup = _cgroup(recording)
     outside = outside_of(recording)
@@ -184,23 +186,37 @@ def _threads_started(recording: Recording, lines: Sequence[LineSummary]) -> int:
     return max(sum(line.threads_started for line in lines), int(counter))
 
 
-def _line(recording: Recording, index: int, end: float) -> LineSummary:
-    """Return the summary of a line, up to the *end* of the total: the rows add up to that."""
-    line = recording.lines[index]
+def _line(recording: Recording, line: SeriesLine, begin: float, end: float) -> LineSummary:
+    """Return the summary of *line* from *begin* to *end* of the total: the rows add up to what that changed by."""
     metric = recording.total_metric
     values = recording.values(line.number, metric, end)
     peaks = recording.values(line.number, "peak_rss_bytes") if metric == "rss_bytes" and values else []
-    dirty = recording.values(line.number, "private_dirty_bytes", end)
+    first, last = _ends(values, line, begin, end)
+    dirty_first, dirty_last = _ends(
+        recording.values(line.number, "private_dirty_bytes", end), line, begin, end
+    )
     return LineSummary(
         line=line,
         metric=metric,
-        first_bytes=values[0] if values else None,
-        last_bytes=values[-1] if values else None,
+        first_bytes=first,
+        last_bytes=last,
         peak_bytes=max([*values, *peaks], default=None),
-        private_dirty_change_bytes=dirty[-1] - dirty[0] if dirty else None,
+        private_dirty_change_bytes=None
+        if dirty_first is None or dirty_last is None
+        else dirty_last - dirty_first,
         threads_started=int(counted(recording.values(line.number, "threads_started"))),
         most_threads=int(max(recording.values(line.number, "threads"), default=0)),
     )
+
+
+def _ends(
+    values: Sequence[float], line: SeriesLine, begin: float, end: float
+) -> tuple[Optional[float], Optional[float]]:
+    """Return what the process had at *begin* and *end*: nothing before it was born, nor when it had gone."""
+    if not values:
+        return None, None
+    has_gone = line.gone is not None and line.gone <= end
+    return 0.0 if line.born > begin else values[0], 0.0 if has_gone else values[-1]
 
 
 def counted(values: Iterable[float]) -> float:

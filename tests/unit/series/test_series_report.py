@@ -694,3 +694,29 @@ def test_the_rows_of_processes_that_free_their_memory_as_they_end_add_up_to_the_
     assert sum(changes) == summary.last_bytes - summary.first_bytes == 78 * MIB
     assert [row.private_dirty_change_bytes for row in summary.lines] == [39 * MIB] * 2
     assert [one.change_bytes for one in summary.components] == [78 * MIB]
+
+
+def test_the_rows_of_ranks_that_start_and_helpers_that_end_meanwhile_add_up_and_advice_names_the_program(
+    tmp_path: Path,
+) -> None:
+    writer = SeriesWriter(tmp_path, SeriesFacts("mpirun", 0.2, 1.7e9, "boot", 0.0))
+    mpirun = SeriesLine(1, 70, 5, "mpirun", "mpirun -n 2 python3 solve.py", 0, 0.0)
+    helper = SeriesLine(2, 71, 6, "sh", "sh", 1, 0.0)
+    ranks = [SeriesLine(n, 70 + n, 7, "python3", "/usr/bin/python3 solve.py", 1, 0.6) for n in (3, 4)]
+    for number in range(41):
+        sizes = {1: 4 * MIB}
+        sizes |= {2: 3 * MIB} if number < 10 else {3: number * MIB, 4: number * MIB}
+        rows = [(n, ProcessSample(pss_bytes=size)) for n, size in sizes.items()]
+        tree = ProcessSample(pss_bytes=sum(sizes.values()))
+        lines = [mpirun, helper] if number < 3 else [mpirun, helper._replace(gone=2.0), *ranks]
+        if number == 40:
+            lines = [line._replace(gone=line.gone or 9.0) for line in lines]
+        writer.append(0.2 * number, [*rows, (TREE, tree)], lines)
+    writer.close()
+    recording = Recording(tmp_path)
+    summary = summarize(recording)
+    changes = {row.line.number: (row.last_bytes or 0) - (row.first_bytes or 0) for row in summary.lines}
+    assert changes == {1: 0, 2: -3 * MIB, 3: 40 * MIB, 4: 40 * MIB}
+    assert sum(changes.values()) == (summary.last_bytes or 0) - (summary.first_bytes or 0)
+    words = ["mpirun", "-n", "2", "python3", "solve.py"]
+    assert next_commands(recording, summary, words) == ["mpirun -n 2 gdbmem grow -- python3 solve.py"]
