@@ -55,6 +55,9 @@ class _Growth(NamedTuple):
     rows: Sequence[Row] = ()
     # By which a sample earlier or later at either end, and what was not seen, would change it.
     step_bytes: float = 0.0
+    # At the end, of a program that the monitor started: what it had at the first sample, a matter of chance on a busy
+    # machine, is growth, too.
+    level_bytes: Optional[float] = None
 
 
 def read_ranks(
@@ -256,7 +259,14 @@ def _of_recording(one: _RankRun, recording: Recording, fail_on: Optional[FailOn]
     )
     steps = [abs(b - a) for (_, a), (_, b) in (*zip(points, points[1:2]), *zip(points[-2:], points[-1:]))]
     course = [(f"{at:.1f} s", grown) for at, grown in _moments(points)]
-    return _Growth(state, course, step_bytes=max(steps, default=0.0) + _unseen_bytes(recording, points))
+    monitor = one.run.facts.get("monitor")
+    is_started = isinstance(monitor, dict) and bool(monitor.get("program"))
+    return _Growth(
+        state,
+        course,
+        step_bytes=max(steps, default=0.0) + _unseen_bytes(recording, points),
+        level_bytes=summary.last_bytes if is_started else None,
+    )
 
 
 def _unseen_bytes(recording: Recording, points: Sequence[tuple[float, float]]) -> float:
@@ -391,15 +401,23 @@ def _changed(states: Sequence[RankState]) -> list[RankState]:
 def _odd(growths: Sequence[_Growth], metric: str) -> list[OddRank]:
     """Return the ranks that differ from the others, most first."""
     known = [one for one in growths if one.state.change_bytes is not None]
+    if len(known) < _FEWEST:
+        return []
     changes = [one.state.change_bytes or 0.0 for one in known]
+    levels = [one.level_bytes for one in known if one.level_bytes is not None]
+    compared = [changes, levels] if len(levels) == len(known) else [changes]
     found = []
     for number, one in enumerate(known):
-        others = changes[:number] + changes[number + 1 :]
         rest = known[:number] + known[number + 1 :]
-        if len(known) >= _FEWEST and differs(changes[number], others, _least(one, rest, metric)):
+        least = _least(one, rest, metric)
+        if all(differs(sizes[number], _without(sizes, number), least) for sizes in compared):
             since = _since(one, rest, metric)
-            found.append(OddRank(one.state.rank, changes[number], median(others), since))
+            found.append(OddRank(one.state.rank, changes[number], median(_without(changes, number)), since))
     return sorted(found, key=lambda odd: -abs(odd.change_bytes - odd.others_bytes))
+
+
+def _without(sizes: Sequence[float], number: int) -> list[float]:
+    return [*sizes[:number], *sizes[number + 1 :]]
 
 
 def _least(one: _Growth, others: Sequence[_Growth], metric: str) -> float:

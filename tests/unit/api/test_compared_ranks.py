@@ -116,6 +116,21 @@ def series_of(folder: Path, rank: Rank, course: Callable[[float], float]) -> Non
     writer.close()
 
 
+def test_an_equal_rank_whose_first_sample_came_late_on_a_busy_machine_is_not_called_odd(
+    tmp_path: Path,
+) -> None:
+    def course(number: int, most: float) -> Callable[[float], float]:
+        late = 7 if number == 4 else 0.1 * number  # what it had before the first sample
+        return lambda t: min(8 + late + t, most)
+
+    for folder, most in (("equal", 30), ("odd", 45)):
+        (tmp_path / folder).mkdir()
+        for number in range(8):
+            series_of(tmp_path / folder, rank_of(number), course(number, most if number == 4 else 30))
+    assert not read_ranks([tmp_path / "equal"]).odd
+    assert [one.rank for one in read_ranks([tmp_path / "odd"]).odd] == [4]
+
+
 def series_of_wrapped(folder: Path, rank: Rank, totals: Sequence[tuple[float, float, float]]) -> None:
     """Make the series of a rank that a script starts: *totals* are times, PSS and private memory, MiB."""
     run = Run.create("solver", parent=folder, pid=1, folder=folder / f"r.{rank.rank}", rank=rank)
