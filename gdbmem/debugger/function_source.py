@@ -1,10 +1,10 @@
-"""What the source says of a function: which effects each call has once, and which variables count its calls."""
+"""The sources of the program's functions: which effects each call has once, and which variables count its calls."""
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Optional
@@ -13,15 +13,22 @@ import gdb
 
 from gdbmem.debugger.terminal import symbol_at
 from gdbmem.symbols.function_names import FunctionName, split_function
+from gdbmem.symbols.function_text import (
+    FunctionText,
+    called_functions,
+    code_lines,
+    declares,
+    definition,
+    find_function,
+    mentions,
+    name_pattern,
+    writing,
+)
 
 if TYPE_CHECKING:  # it imports this module
     from gdbmem.debugger.memwatch.driving.function_code import SourceLine
 
-COMMENT = re.compile(r"//.*|/\*.*?\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'")  # and a string
-_LONGEST_HEADER = 12  # lines from the name of a function to its first statement
-_KEYWORDS = "(?:if|while|for|switch|return|sizeof|catch)"
-_BRANCHES = re.compile(r"\b(?:if|else|for|while|do|switch|case|goto|return|try|catch)\b|[?]|&&|[|][|]")
-_COUNTS_UP = re.compile(r"\+\+|[^;=+]*(?:\+\+|\+=\s*1\b)")
+_NEAR = 12  # lines behind the one that gdb gives for inlined code
 
 
 class Effect(NamedTuple):
@@ -32,35 +39,27 @@ class Effect(NamedTuple):
     is_call: bool
 
 
-def called_instead(name: FunctionName, places: Iterable[tuple[str, int]]) -> set[str]:
+def called_instead(
+    name: FunctionName, places: Iterable[tuple[str, int]], effect: Optional[Effect]
+) -> set[str]:
     """Return functions that the source calls at *places* where the program calls that of this *name*.
 
-    Their own code is gone: the compiler has found it to be the same.
+    Their own code is gone: the compiler has found it to be the same. Each call has the *effect* then, if one is known.
     """
     found = set[str]()
     for file, number in set(places):
         lines = source_lines(_symtab_of(file))
-        text = COMMENT.sub("", next(iter(lines[number - 1 : number]), ""))
-        if not text or not name.parts[-1].isidentifier() or mentions(re.escape(name.parts[-1]), text):
-            continue
-        for called in set(re.findall(rf"(?<![\w.>:])(?!{_KEYWORDS}\b)([A-Za-z_]\w*)\s*\(", text)):
-            if any(map(_header(called, r"\w\s*&").match, lines)) and not _has_code(called):
-                found.add(called)
+        text = next(iter(lines[number - 1 : number]), "")
+        if name.parts[-1].isidentifier() and not mentions(name.parts[-1], text):
+            called = {one: definition(lines, one) for one in called_functions(text)}
+            found |= {
+                one for one, its in called.items() if its and _may_be(its, effect) and not _has_code(one)
+            }
     return found
 
 
-def defines(symtab: gdb.Symtab, function: str) -> bool:
-    """Return whether the source file has a body of the *function*, as far as its lines tell."""
-    lines, header = source_lines(symtab), _header(name_pattern(function), r"\w\s*&():<>,")
-    found = (number for number, line in enumerate(lines) if header.match(line))
-    bodies = ("\n".join(lines[number : number + _LONGEST_HEADER]) for number in found)
-    return any(re.match(r"[^;{]*\{", COMMENT.sub("", text)) for text in bodies)
-
-
-def _header(function: str, before: str) -> re.Pattern[str]:
-    """Return a pattern for a line with which a definition of the *function* begins; *before*: characters in front."""
-    start = rf"^(?!\s*#)(?!.*\b{_KEYWORDS}\b)[{before}]*\b{function}"
-    return re.compile(rf"{start}\s*\([^;]*$|{start}\s*\([^;]*\)\s*{{")
+def _may_be(function: FunctionText, effect: Optional[Effect]) -> bool:
+    return effect is None or bool(mentions(target_name(effect), function.body))
 
 
 def _symtab_of(file: str) -> Optional[gdb.Symtab]:
@@ -76,51 +75,60 @@ def _has_code(function: str) -> bool:
         return False
 
 
-def is_done_once(function: str, place: gdb.Symtab_and_line, effect: Effect) -> Optional[bool]:
-    """Return whether the source shows that each call of the *function* has the *effect* once, on the line of *place*.
+class Step(NamedTuple):
+    """A function, and the place in it that is looked at: of an effect, or of a call that is inlined there."""
 
-    It does not if there is a branch or a loop up to there, or if a variable is not counted up by one: the compiler
-    joins other writes. None: it is not known.
+    function: str
+    symtab: Optional[gdb.Symtab]
+    line: int
+
+
+class Reach(NamedTuple):
+    """How the calls of a function come to an effect."""
+
+    is_once: Optional[bool]  # each call does, once; None: it is not known
+    in_front: str = ""  # the source of the function, and of those inlined into it, up to there
+
+    def is_behind(self, function: str) -> bool:
+        """Return whether a call of the *function* is in front of the effect."""
+        return bool(mentions(name_pattern(function), self.in_front))
+
+
+def reach_of(steps: Sequence[Step], effect: Effect) -> Reach:
+    """Return whether the source shows that each call of the first function has the *effect* once, before any branch.
+
+    *steps*: down to the function that has it, by functions inlined into each other. A variable must be counted up by
+    one: the compiler joins other writes.
     """
-    lines, last = source_lines(place.symtab), place.line
-    parts, target = split_function(function).parts, target_name(effect)
-    if not lines or not parts or not target:
-        return None
-    name = re.escape(parts[-1])
-    header = re.compile(
-        rf"(?<![\w.>]){name}\s*\([^;{{]*{{" if name[-1].isalnum() else rf"{name}\s*\([^;{{]*{{"
-    )
-    for number in range(last, max(last - _LONGEST_HEADER, 0), -1):
-        found = header.search(COMMENT.sub("", "\n".join(lines[number - 1 : last + _LONGEST_HEADER])))
-        if not found or found.start() > len(lines[number - 1]):
-            continue
-        body = _body_of("\n".join(COMMENT.sub("", line) for line in lines[number - 1 :]), found.end())
-        first = number + found.string[: found.end()].count("\n")
-        done = [at for at, text in mentions(target, body) if effect.is_call or _COUNTS_UP.match(text)]
-        here = [at for at in done if first + body[:at].count("\n") == last]
-        if effect.is_call or len(done) == 1:
-            here = done
-        return len(here) == 1 and not _BRANCHES.search(body[: here[0]])
-    return None
+    target, in_front = target_name(effect), ""
+    for step, inner in zip(steps, (*steps[1:], None)):
+        found = find_function(source_lines(step.symtab), step.function, step.line)
+        if not target or found is None:
+            return Reach(None)
+        before = None if effect.is_call else found.before_count(target)
+        is_last = before is not None or inner is None
+        if before is None and (inner is not None or effect.is_call):
+            before = found.before_name(target if inner is None else name_pattern(inner.function))
+        if before is None:
+            return Reach(False)
+        in_front += before
+        if is_last:
+            break
+    is_sure = not any(map(_may_be_macro, called_functions(in_front)))  # which has branches
+    return Reach(True if is_sure else None, in_front)
+
+
+def _may_be_macro(name: str) -> bool:
+    """Return whether what is called so is not known as a function or a type, or as the compiler's own."""
+    with suppress(gdb.error):
+        return not (name.startswith("_") or _has_code(name) or gdb.lookup_type(name))
+    return True
 
 
 def calls_itself(function: gdb.Symbol) -> bool:
     """Return whether the source of the *function* has a call of its own name."""
-    text = "\n".join(
-        COMMENT.sub("", line) for line in source_lines(function.symtab)[max(function.line - 1, 0) :]
-    )
-    body = _body_of(text, text.find("{") + 1)
-    return bool(re.search(rf"(?<![\w.>]){name_pattern(function.name)}\s*\(", body))
-
-
-def _body_of(text: str, start: int) -> str:
-    """Return the *text* from *start*, behind an opening brace, to the brace that closes it."""
-    depth = 1
-    for found in re.compile(r"[{}]").finditer(text, start):
-        depth += 1 if found[0] == "{" else -1
-        if not depth:
-            return text[start : found.start()]
-    return text[start:]
+    found = find_function(source_lines(function.symtab), function.name, function.line)
+    return found is not None and found.calls_itself
 
 
 def names(place: gdb.Symtab_and_line, effect: Effect, *, is_inlined: bool = False) -> bool:
@@ -131,21 +139,12 @@ def names(place: gdb.Symtab_and_line, effect: Effect, *, is_inlined: bool = Fals
     lines = source_lines(place.symtab)
     if not lines:
         return bool(place.line)
-    text = (
-        "\n".join(lines[place.line - 1 : place.line + (_LONGEST_HEADER if is_inlined else 0)])
-        if place.line
-        else ""
-    )
-    return bool(mentions(target_name(effect), text))
+    text = lines[place.line - 1 : place.line + (_NEAR if is_inlined else 0)] if place.line else []
+    return bool(mentions(target_name(effect), "\n".join(text)))
 
 
 def line_text(place: gdb.Symtab_and_line) -> str:
-    return COMMENT.sub("", next(iter(source_lines(place.symtab)[max(place.line - 1, 0) : place.line]), ""))
-
-
-def name_pattern(function: str) -> str:
-    """Return a pattern for the plain name of a *function*."""
-    return re.escape(split_function(function).parts[-1])
+    return next(iter(source_lines(place.symtab)[max(place.line - 1, 0) : place.line]), "")
 
 
 def target_name(effect: Effect) -> str:
@@ -157,7 +156,11 @@ def target_name(effect: Effect) -> str:
     name = re.escape(symbol.rpartition("::")[2].partition(".")[0])
     for one in (gdb.lookup_global_symbol(symbol), gdb.lookup_static_symbol(symbol)) if name else ():
         kind = one.type.strip_typedefs() if one is not None and one.is_variable else None
-        if kind is not None and kind.code == gdb.TYPE_CODE_STRUCT:
+        if (
+            kind is not None
+            and kind.code == gdb.TYPE_CODE_STRUCT
+            and not str(kind.name).startswith("std::atomic<")
+        ):
             if one.value().address is None:  # clang has made a variable of each field
                 return ""
             fields = (
@@ -167,20 +170,14 @@ def target_name(effect: Effect) -> str:
     return name
 
 
-def mentions(pattern: str, text: str) -> list[tuple[int, str]]:
-    """Return where a name of this *pattern* stands in *text*, and what stands around each; none of an empty one."""
-    word = re.compile(rf"((?:\+\+\s*)?(?:\w+(?:\.|->|::))*(?<!\w){pattern}(?!\w))(?=([^;,]*))")
-    return [(found.start(), found[1] + found[2]) for found in word.finditer(text)] if pattern else []
-
-
 @functools.lru_cache(maxsize=64)
 def _lines_of(path: str, changed: float) -> list[str]:
     source = Path(path)
-    return [] if source.stat().st_mtime > changed else source.read_text(errors="replace").splitlines()
+    return [] if source.stat().st_mtime > changed else code_lines(source.read_text(errors="replace"))
 
 
 def source_lines(symtab: Optional[gdb.Symtab]) -> list[str]:
-    """Return the lines of a source file; none if it is not to be had, or newer than the program."""
+    """Return the lines of a source file, without comments; none if it is not to be had, or newer than the program."""
     try:
         if symtab is None:
             return []
@@ -190,8 +187,8 @@ def source_lines(symtab: Optional[gdb.Symtab]) -> list[str]:
         return []
 
 
-def only_write(variable: Effect, symtabs: Iterable[gdb.Symtab]) -> Optional[gdb.Symtab_and_line]:
-    """Return the only place where the sources may write a *variable*, or take its address.
+def only_write(variable: Effect, symtabs: Iterable[gdb.Symtab]) -> Optional[tuple[gdb.Symtab, int]]:
+    """Return the only line on which the sources may write a *variable*, or take its address.
 
     None if there are others, or a source is not to be had.
     """
@@ -199,44 +196,17 @@ def only_write(variable: Effect, symtabs: Iterable[gdb.Symtab]) -> Optional[gdb.
     base = name.partition(r"\s*(?:")[0]
     if not name:
         return None
-    declared = _declaration(symbol_at(variable.target or 0).partition(" + ")[0])
+    symbol = symbol_at(variable.target or 0).partition(" + ")[0]
+    declared = gdb.lookup_global_symbol(symbol) or gdb.lookup_static_symbol(symbol)
     declaring = [declared.symtab] if declared is not None and declared.symtab is not None else []
     sources = {one.fullname(): one for one in (*symtabs, *declaring) if not one.filename.startswith("<")}
     for symtab in sources.values():  # but not "<artificial>"
         lines = source_lines(symtab)
         if not lines:
             return None
-        written = _may_write(name, base, is_c=symtab.filename.endswith(".c"))
+        written = writing(name, base, is_c=symtab.filename.endswith(".c"))
         for number, line in enumerate(lines, 1):
-            if base not in line:
-                continue
-            text = COMMENT.sub("", line)
             is_declared = declared is not None and (declared.symtab, declared.line) == (symtab, number)
-            if not is_declared and not re.search(rf"\bstatic\b[^;=]*\b{base}\s*[={{]", text):
-                found += [(symtab, number)] * len(written.findall(text))
-    if len(found) != 1:
-        return None
-    symtab, number = found[0]
-    return next((one for one in gdb.decode_line(f'"{symtab.fullname()}":{number}')[1] or ()), None)
-
-
-def _declaration(symbol: str) -> Optional[gdb.Symbol]:
-    return gdb.lookup_global_symbol(symbol) or gdb.lookup_static_symbol(symbol)
-
-
-@functools.lru_cache(maxsize=64)
-def _may_write(name: str, base: str, *, is_c: bool) -> re.Pattern[str]:
-    """Return a pattern for text that may write the variable *name*, or take its address; *base*: what it is in."""
-    kinds = [
-        rf"(?:\+\+|--)\s*(?:\w+(?:\.|->|::))*(?<!\w){name}(?!\w)",
-        rf"(?<!\w){name}\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))",
-        rf"(?<![&\w)\]])\s*&\s*(?:\w+(?:\.|->|::))*(?:{name}|{base})(?!\w)",
-        rf"(?<!\w){base}\s*=(?!=)",
-        rf"\b[A-Z_][A-Z_0-9]+\s*\([^;]*(?<!\w){base}(?!\w)",  # a macro
-    ]
-    if not is_c:
-        kinds += [
-            rf"&\s*\w+\s*[=({{]\s*(?:{name}|{base})(?!\w)",
-            rf"(?<!\w)(?!{_KEYWORDS}\b)\w+\s*\(\s*(?:{name}|{base})\s*[,)]",
-        ]
-    return re.compile("|".join(kinds))
+            if base in line and not is_declared and not declares(base, line):
+                found += [(symtab, number)] * len(written.findall(line))
+    return found[0] if len(found) == 1 else None

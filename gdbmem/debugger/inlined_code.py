@@ -19,15 +19,14 @@ import gdb
 
 from gdbmem.debugger.counters import CounterWrite, read_write, width
 from gdbmem.debugger.function_source import (
-    COMMENT,
     Effect,
+    Reach,
+    Step,
     calls_itself,
-    is_done_once,
     line_text,
-    mentions,
-    name_pattern,
     names,
     only_write,
+    reach_of,
     source_lines,
     target_name,
 )
@@ -37,6 +36,7 @@ from gdbmem.debugger.stopping.signals import interruptible
 from gdbmem.debugger.terminal import file_name, gdb_text, library_at, symbol_at
 from gdbmem.steps.quiet_lines import Instruction
 from gdbmem.symbols.function_names import split_function
+from gdbmem.symbols.function_text import mentions, name_pattern
 from gdbmem.symbols.unwind_tables import find_landing_pads
 
 Calls = tuple[BlockKey, ...]
@@ -48,6 +48,10 @@ _NEVER_RETURNS = re.compile(
     r"<(_Unwind_Resume|__cxa_(re)?throw|__cxa_bad_cast|__cxa_throw_bad_array_new_length|_ZSt9terminatev|std::terminate\(\)"
     r"|_ZSt\d+__throw_\w+|std::__throw_[^>]*|__clang_call_terminate|abort|exit|_exit|__assert_fail|__stack_chk_fail)(@|>|\+)"
 )
+_THROWS = re.compile(
+    r"<(?:__cxa_(?:re)?throw|__cxa_bad_cast|_ZSt\d+__throw_\w+|std::__throw_[^>]*|_{0,2}(?:sig)?longjmp(?:_chk)?)(?:@|>)"
+)
+_MAY_THROW = re.compile(r"<_Z(?!S|NK?S[ta]|n[aw]|d[al])|<[^>@]*\(")  # not of the standard library
 _RETURNS_TWICE = re.compile(r"<(?:_{0,2}(?:sig)?setjmp|getcontext)(?:@|>|\+)")
 _CATCHES = re.compile(r"<__cxa_begin_catch(@|>|\+)")
 _HANDLES = re.compile(r"<__cxa_(?:begin_catch|end_catch|\w*exception\w*)(@|>|\+)")
@@ -216,7 +220,7 @@ class _Reader:
         self._members: dict[BlockKey, set[int]] = {}  # the instructions of each inlined call
         self._copies: set[BlockKey] = set()  # calls of an unrolled loop but the first, by where each begins
         self._landing: dict[int, frozenset[int]] = {}  # landing pads by the beginning of their piece
-        self._steps = 0
+        self._spent = 0
         self._body: AbstractSet[SourceLine] = frozenset()  # lines of the function, not those of the container
         self._first: Optional[SourceLine] = None  # the line on which its calls begin
         self._entered: dict[tuple[BlockKey, int], _Starts] = {}
@@ -262,10 +266,10 @@ class _Reader:
     def _read_looped(self, *, ends: bool, joined: bool) -> Optional[InlinedCode]:
         """Return the calls of a function by itself of which the compiler has made a loop; None if there are none."""
         effects = self._effects
-        for witness, is_once in self._witnesses(effects):
-            begins = self._begins_with(witness, effects)
-            if is_once and self._loops_itself(begins) and all(self._is_whole(at, witness) for at in begins):
-                passages = {} if ends else self._begins_only(begins)
+        for witness, reach, begins in self._witnesses(effects):
+            left = self._left_before(reach) if reach.is_once and self._loops_itself(begins) else None
+            if left is not None and all(self._is_whole(at, witness) for at in begins):
+                passages = {} if ends else self._begins_only(begins | left)
                 self._lines.update({self._key_at(at): self._place(at) for at in begins})
                 return self._code_with(passages, is_proved=not ends)
         goes_back = any(to <= at for at, successors in self._successors.items() for to in successors)
@@ -597,8 +601,8 @@ class _Reader:
 
     def _spend(self, steps: int) -> None:
         self._check()
-        self._steps += steps
-        if self._steps > _MOST_STEPS:
+        self._spent += steps
+        if self._spent > _MOST_STEPS:
             raise LargeFunctionError
 
     def _drop_strays(self, key: BlockKey) -> None:
@@ -707,15 +711,14 @@ class _Reader:
         do not are replaced by the effect itself, which tells where calls begin, and in simple code where they end.
         """
         effects, is_seen = self._effects, False
-        for witness, is_once in self._witnesses(effects):
-            begins = self._begins_with(witness, effects)
-            is_seen = is_seen or bool(is_once)
+        for witness, reach, begins in self._witnesses(effects):
+            is_seen = is_seen or bool(reach.is_once)
             inlined = {at for at in begins if self._calls[at]}
             if self._given:
                 self._lines.update({self._key_at(at): self._place(at) for at in begins})
             if not begins or not all(self._is_whole(at, witness) for at in begins):
                 continue
-            self._witness = witness if is_once else None
+            self._witness = witness if reach.is_once else None
             own = begins if self._given or not self._is_wanted(self._block) else inlined
             if (
                 own
@@ -724,13 +727,14 @@ class _Reader:
                 and not self._loops_itself(begins - own)
             ):
                 return passages
-            if not is_once:
+            left = self._left_before(reach) if reach.is_once else None
+            if left is None:
                 continue
-            counted = None if self._given else self._passages_at(begins, effects)
+            counted = None if self._given or left else self._passages_at(begins, effects)
             if counted and self._alternate(counted, begins, effects):
                 return counted
             if not ends:
-                return self._begins_only(begins)
+                return self._begins_only(begins | left)
         return passages if not is_seen and self._is_plain() else None
 
     def _is_plain(self) -> bool:
@@ -798,14 +802,33 @@ class _Reader:
                 and min(numbers) < number <= max(numbers)
                 and SourceLine(file_name(start), number) not in calling
             ):
-                found[file_name(start), number] = len(
-                    mentions(name_pattern(self._name) + r"\s*\(", COMMENT.sub("", text))
-                )
+                found[file_name(start), number] = len(mentions(name_pattern(self._name) + r"\s*\(", text))
         return found
 
     def _begins_only(self, begins: AbstractSet[int]) -> dict[int, Passage]:
         self._counts_own = True
         return {at: Passage(Kind.ARRIVES, (self._key_at(at),), fresh=1, follows=True) for at in begins}
+
+    def _left_before(self, reach: Reach) -> Optional[set[int]]:
+        """Return where exceptions leave calls that have not come so far; None if that may be elsewhere, too."""
+        found = set[int]()
+        for at, effect in self._effects.items() if reach.in_front else ():
+            text = self._instructions[at].text
+            throws = _THROWS.search(text) is not None
+            if not effect.is_call or not (throws or _MAY_THROW.search(text)):
+                continue
+            steps = self._steps(at)
+            callee = symbol_at(effect.target, demangled=True) if effect.target is not None else ""
+            into = (
+                _path(steps)[:1]
+                if steps
+                else [str(block.function) for _, block in self._code.blocks(at)[:-1]]
+            )
+            if any(map(reach.is_behind, (*into, *([callee] if callee and not throws else [])))):
+                if not (throws and steps):
+                    return None
+                found.add(at)
+        return found
 
     def _count_joined(self) -> Optional[dict[int, Passage]]:
         """Return the passages that count calls by a variable; None if there is no such variable.
@@ -822,14 +845,15 @@ class _Reader:
             if self._given and self._given[1:] != variable[1:]:
                 continue
             place = only_write(variable, self._symtabs())
-            if place is None or not is_done_once(self._name, place, variable):
+            reach = reach_of([Step(self._name, *place)], variable) if place is not None else Reach(False)
+            if place is None or not reach.is_once:
                 continue
             begins = {at for at, one in self._effects.items() if one[1:] == variable[1:]}
-            writes = self._writes(begins, variable)
-            if writes is None:
+            writes, left = self._writes(begins, variable), self._left_before(reach)
+            if writes is None or left is None:
                 continue
-            self._witness = variable._replace(line=SourceLine(file_name(place.symtab), place.line))
-            found = self._begins_only(begins)
+            self._witness = variable._replace(line=SourceLine(file_name(place[0]), place[1]))
+            found = self._begins_only(begins | left)
             for at in (at for at in begins if not self._is_whole(at, variable)):
                 write = writes[at]._replace(follows_call=self._follows_call(at, target))
                 found[at] = found[at]._replace(counted=write)
@@ -844,19 +868,36 @@ class _Reader:
         sizes = {one.size for one in writes.values()}
         if len(writes) < len(begins) or len(sizes) != 1:
             return None
-        size = sizes.pop()
+        size, is_pointed_to = sizes.pop(), self._has_address(target)
         for at, effect in self._effects.items():
             if effect.is_call or at in begins:
                 continue
             text = self._instructions[at].text
             if effect.target is None:
-                write = read_write(text, target)
+                write = read_write(text, target) if is_pointed_to else None
                 may_write = write is not None and write.size == size and names(gdb.find_pc_line(at), variable)
             else:
                 may_write = effect.target < target + size and effect.target + width(text) > target
             if may_write:
                 return None
         return writes
+
+    def _has_address(self, target: int) -> bool:
+        """Return whether the code has an address of the static variable at *target* in a register."""
+        variable = symbol_at(target).partition(" + ")[0]
+        for one in self._instructions.values():
+            load = _LOADS_ADDRESS.match(one.text) or _LOADS_CONSTANT.match(one.text)
+            entry = _LOADS.match(one.text)
+            with suppress(gdb.error, gdb.MemoryError):
+                if load:
+                    address = int(load["at"], 16)
+                elif entry and entry["at"]:  # of the global offset table, or a pointer
+                    address = int.from_bytes(_read_memory(int(entry["at"], 16), 8), "little")
+                else:
+                    continue
+                if symbol_at(address).partition(" + ")[0] == variable:
+                    return True
+        return False
 
     def _follows_call(self, at: int, target: int) -> bool:
         """Return whether a call was made since the variable at *target* was last read or written before *at*."""
@@ -932,25 +973,31 @@ class _Reader:
                 todo += self._predecessors[one]
         return found.pop() if len(found) == 1 else None
 
-    def _witnesses(self, effects: Mapping[int, Effect]) -> Iterator[tuple[Effect, Optional[bool]]]:
-        """Yield effects that each call has once according to the source, and whether it is to be had."""
-        if self._given is not None:
-            yield self._given, True
-            return
-        places: dict[Effect, int] = {}
-        for at in sorted(effects):
-            if self._is_own(at) and effects[at].target is not None and effects[at].line:
-                places.setdefault(effects[at], at)
-        lines = sorted({one.line.number for one in places if one.line})[:_MOST_FIRST]
-        for number in lines:
-            for effect, at in places.items():
-                if effect.line is not None and effect.line.number == number:
-                    is_once = is_done_once(self._name, gdb.find_pc_line(at), effect)
-                    if is_once is not False:
-                        yield effect, is_once
+    def _witnesses(self, effects: Mapping[int, Effect]) -> Iterator[tuple[Effect, Reach, set[int]]]:
+        """Yield effects that each call may have once, whether the source says so, and where they are.
 
-    def _begins_with(self, witness: Effect, effects: Mapping[int, Effect]) -> set[int]:
-        """Return where calls do what the *witness* does.
+        First those of the function's own lines, then those of functions that are inlined into it.
+        """
+        if self._given is not None:
+            yield self._given, Reach(True), self._begins_with(self._given, None, effects)
+            return
+        places: dict[tuple[Effect, tuple[str, ...]], list[Step]] = {}
+        for at in sorted(effects):
+            steps = self._steps(at)
+            if steps and effects[at].target is not None and effects[at].line:
+                places.setdefault((effects[at], _path(steps)), steps)
+        for is_deeper in (False, True):
+            known = [(*one, steps) for one, steps in places.items() if is_deeper == (len(steps) > 1)]
+            first = sorted({steps[0].line for _, _, steps in known})[:_MOST_FIRST]
+            for effect, path, steps in sorted(known, key=lambda one: one[2][0].line):
+                reach = reach_of(steps, effect) if steps[0].line in first else Reach(False)
+                if reach.is_once or (reach.is_once is None and not is_deeper):
+                    yield effect, reach, self._begins_with(effect, path, effects)
+
+    def _begins_with(
+        self, witness: Effect, path: Optional[tuple[str, ...]], effects: Mapping[int, Effect]
+    ) -> set[int]:
+        """Return where calls do what the *witness* does, on this *path* of functions inlined into each other.
 
         What no other line names is a call's: the compiler has merged its code with that of another one, and says no
         longer whose it is.
@@ -959,15 +1006,25 @@ class _Reader:
         for at, effect in effects.items():
             if effect[1:] != witness[1:] or self._is_of_namesake(at):
                 continue
-            chain = self._chains[at]
-            is_own = self._is_own(at)
+            steps = self._steps(at)
             if (
-                is_own
+                (steps and path in (None, _path(steps)))
                 or effect.line in self._body
-                or not names(gdb.find_pc_line(at), witness, is_inlined=bool(chain))
+                or not names(gdb.find_pc_line(at), witness, is_inlined=bool(self._chains[at]))
             ):
                 begins.add(at)
         return begins
+
+    def _steps(self, at: int) -> list[Step]:
+        """Return the function, if *at* is of it, and those inlined into it there, with the lines that are reached."""
+        blocks = [block for _, block in self._code.blocks(at)]
+        depth = next((n for n, block in enumerate(blocks) if self._is_wanted(block)), -1)
+        found, place = list[Step](), gdb.find_pc_line(at)
+        symtab, line = place.symtab, place.line
+        for block in blocks[: depth + 1]:
+            found.insert(0, Step(str(block.function), symtab, line))
+            symtab, line = block.function.symtab, block.function.line  # of the call
+        return found
 
     def _is_own(self, at: int) -> bool:
         """Return whether *at* is of the function itself, and not of one that is inlined into it."""
@@ -1230,6 +1287,10 @@ class _Reader:
         if self._is_computed(one):
             return None if one.address in self._targets else Kind.JUMPS_OUT
         return Kind.JUMPS_OUT if one.target is not None and one.target not in self._calls else None
+
+
+def _path(steps: Sequence[Step]) -> tuple[str, ...]:
+    return tuple(one.function for one in steps[1:])
 
 
 def _common(calls: Calls, others: Calls) -> int:

@@ -137,7 +137,7 @@ class InlinedCalls:
         unclear = sorted({one for code in found if not code.is_proved for one in code.lines})
         if unclear:
             self.listener.note(_unclear(self._location, unclear, ends=self.listener.wants_ends))
-        self._note_twins([line for code in found for line in code.lines])
+        self._note_twins(found)
 
     def _add_undescribed(
         self, name: FunctionName, codes: Sequence[inlined_code.InlinedCode]
@@ -197,10 +197,10 @@ class InlinedCalls:
                 " or chosen when the program is loaded), so calls of either are counted"
             )
 
-    def _note_twins(self, places: Sequence[tuple[str, int]]) -> None:
+    def _note_twins(self, codes: Sequence[inlined_code.InlinedCode]) -> None:
         """Say that a call of another function counts, too: the compiler has folded both, and calls this one."""
         assert self._name is not None
-        others = called_instead(self._name, places)
+        others = set().union(*(called_instead(self._name, one.lines, one.witness) for one in codes))
         if others - self._others:
             self._others |= others
             named = ", ".join(sorted(others)[:_NAMED_LINES])

@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.function_source import defines
+from gdbmem.debugger.function_source import source_lines
 from gdbmem.debugger.location import BlockKey, block_key, function_blocks, inlined_entries, real_pid
 from gdbmem.debugger.program import GdbMemory
 from gdbmem.debugger.terminal import file_name, source_file, symbol_at
@@ -20,6 +20,7 @@ from gdbmem.linux.elf.objects import chosen_code, folded_with, images, plain_nam
 from gdbmem.linux.memory.maps import mappings_of
 from gdbmem.steps.quiet_lines import Instruction, QuietLines, decode, quiet_lines
 from gdbmem.symbols.function_names import is_named, named_function, split_function
+from gdbmem.symbols.function_text import definition
 from gdbmem.text import plural, printable
 
 _WIDEST_ROW = 1 << 16  # bytes that are disassembled at once
@@ -442,7 +443,9 @@ def names_of_code(block: gdb.Block) -> set[str]:
     except (OSError, ValueError, struct.error, AttributeError):
         return set()
     if names is None:
-        folded = {"::".join(split_function(one).parts) for one in folded if defines(symtab, one)}
+        folded = {
+            "::".join(split_function(one).parts) for one in folded if definition(source_lines(symtab), one)
+        }
         return folded if len(folded) > 1 else set()
     # Some linkers leave out the symbols of folded functions that are static, but not what describes them.
     described = [

@@ -1,0 +1,149 @@
+"""Functions in the text of C and C++ sources: what each call does once, and which places may write a variable."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from gdbmem.symbols.function_names import split_function
+
+_SKIPPED = re.compile(r"//.*|/\*(?s:.*?)\*/|\"(?:\\.|[^\"\\\n])*\"|'(?:\\.|[^'\\\n])+'")
+_ADDS_ONE = re.compile(
+    r"\b(?:__(?:atomic|sync)_(?:fetch_and_add|add_and_fetch|fetch_add|add_fetch)|(?:std::)?atomic_fetch_add(?:_explicit)?)"
+    r"\s*\(\s*&\s*(?P<variable>[\w.>-]+)\s*,\s*1\b[^()\n]*\)"
+    r"|(?P<object>\b[\w.>-]+?)(?:\.|->)fetch_add\s*\(\s*1\b[^()\n]*\)"
+)
+_LONGEST_HEADER = 12  # lines from the name of a function to its first statement
+_KEYWORDS = "(?:if|while|for|switch|return|sizeof|catch)"
+_BRANCHES = re.compile(r"\b(?:if|else|for|while|do|switch|case|try|catch)\b|\breturn\b[^;]*;|[?]|&&|[|][|]")
+_GOES_BACK = re.compile(r"\bgoto\b")
+_NOT_RUN = re.compile(
+    r"(?<![\w)\]])\s*\[[^\[\]]*\]\s*(?:\([^()]*\))?(?:\s|->|[\w:<>&*])*{|\b(?:struct|class|union)\b[^;(){}]*{"
+)
+_COUNTS_UP = re.compile(r"\+\+|[^;=+]*(?:\+\+|\+=\s*1\b)")
+
+
+def code_lines(text: str) -> list[str]:
+    """Return the lines of a source without comments and strings; what adds 1 atomically is written as ``++``."""
+    plain = _SKIPPED.sub(lambda found: "\n" * found[0].count("\n"), text)
+    return _ADDS_ONE.sub(lambda found: f"{found['variable'] or found['object']}++", plain).splitlines()
+
+
+class FunctionText(NamedTuple):
+    """A function with its body, in one source file."""
+
+    name: str  # as a pattern
+    body: str  # between its braces, without those of lambdas and local classes
+
+    @property
+    def calls_itself(self) -> bool:
+        return bool(re.search(rf"(?<![\w.>]){self.name}\s*\(", self.body))
+
+    def before_name(self, name: str) -> Optional[str]:
+        """Return the text in front of a *name* (a pattern) that each call reaches once; None if none is."""
+        return self._straight_to([at for at, _ in mentions(name, self.body)])
+
+    def before_count(self, variable: str) -> Optional[str]:
+        """Return the text in front of where each call adds 1 to a *variable* (a pattern) once; None if none does."""
+        return self._straight_to([at for at, text in mentions(variable, self.body) if _COUNTS_UP.match(text)])
+
+    def _straight_to(self, places: Sequence[int]) -> Optional[str]:
+        before = self.body[: places[0]] if len(places) == 1 else ""
+        is_straight = len(places) == 1 and not (_BRANCHES.search(before) or _GOES_BACK.search(self.body))
+        return before if is_straight else None
+
+
+def name_pattern(function: str) -> str:
+    """Return a pattern for the plain name of a *function*."""
+    return re.escape(split_function(function).parts[-1])
+
+
+def find_function(lines: Sequence[str], function: str, line: int) -> Optional[FunctionText]:
+    """Return the *function* whose name stands on this *line*, or shortly before it; None if it has no body there."""
+    for number in range(line, max(line - _LONGEST_HEADER, 0), -1):
+        found = _function_on(lines, function, number)
+        if found is not None:
+            return found
+    return None
+
+
+def definition(lines: Sequence[str], function: str) -> Optional[FunctionText]:
+    """Return the first body of the *function* among the *lines*; None if they have none."""
+    header = _header(name_pattern(function))
+    found = (
+        _function_on(lines, function, number) for number, line in enumerate(lines, 1) if header.match(line)
+    )
+    return next(filter(None, found), None)
+
+
+@functools.lru_cache(maxsize=64)
+def _header(name: str) -> re.Pattern[str]:
+    """Return a pattern for a line on which a definition of a function may begin."""
+    return re.compile(rf"^(?!\s*#)(?:(?!\b{_KEYWORDS}\b)[\w\s*&():<>,~])*?(?<![\w.>]){name}\s*\(")
+
+
+def _function_on(lines: Sequence[str], function: str, number: int) -> Optional[FunctionText]:
+    name = name_pattern(function)
+    start = "" if not name[-1:].isalnum() else r"(?<![\w.>])"
+    text = "\n".join(lines[number - 1 : number + 2 * _LONGEST_HEADER])
+    found = re.search(rf"{start}{name}\s*\([^;{{]*{{", text)
+    if not found or found.start() > len(lines[number - 1]):
+        return None
+    return FunctionText(name, _without_inner(_up_to_brace("\n".join(lines[number - 1 :])[found.end() :])))
+
+
+def _up_to_brace(text: str) -> str:
+    """Return the *text*, which is behind an opening brace, up to the one that closes it."""
+    depth = 1
+    for found in re.finditer(r"[{}]", text):
+        depth += 1 if found[0] == "{" else -1
+        if not depth:
+            return text[: found.start()]
+    return text
+
+
+def _without_inner(body: str) -> str:
+    """Return the *body* of a function without those of its lambdas and classes."""
+    found = _NOT_RUN.search(body)
+    if not found:
+        return body
+    inner = _up_to_brace(body[found.end() :])
+    return body[: found.end()] + _without_inner(body[found.end() + len(inner) :])
+
+
+def declares(variable: str, line: str) -> bool:
+    """Return whether the *line* declares a static *variable* (a pattern) with its first value."""
+    return re.search(rf"\bstatic\b[^;=]*\b{variable}\s*[={{]", line) is not None
+
+
+def called_functions(text: str) -> set[str]:
+    """Return the plain names of functions, or macros, that the *text* calls; none of variables that it declares."""
+    calls = rf"(?:(?<=\breturn\s)|(?<=\belse\s)|(?<![\w>]\s)(?<![\w.>:]))(?!{_KEYWORDS}\b)([A-Za-z_]\w*)\s*\("
+    return set(re.findall(calls, text))
+
+
+def mentions(pattern: str, text: str) -> list[tuple[int, str]]:
+    """Return where a name of this *pattern* stands in *text*, and what stands around each; none of an empty one."""
+    word = re.compile(rf"((?:\+\+\s*)?(?:\w+(?:\.|->|::))*(?<!\w){pattern}(?!\w))(?=([^;,]*))")
+    return [(found.start(), found[1] + found[2]) for found in word.finditer(text)] if pattern else []
+
+
+@functools.lru_cache(maxsize=64)
+def writing(name: str, base: str, *, is_c: bool) -> re.Pattern[str]:
+    """Return a pattern for text that may write the variable *name*, or take its address; *base*: what it is in."""
+    kinds = [
+        rf"(?:\+\+|--)\s*(?:\w+(?:\.|->|::))*(?<!\w){name}(?!\w)",
+        rf"(?<!\w){name}\s*(?:\+\+|--|(?:[-+*/%&|^]|<<|>>)?=(?!=))",
+        rf"(?<!\w){name}\s*\.\s*(?:store|exchange|compare_exchange\w*|fetch_\w+)\s*\(",
+        rf"(?<![&\w)\]])\s*&\s*(?:\w+(?:\.|->|::))*(?:{name}|{base})(?!\w)",
+        rf"(?<!\w){base}\s*=(?!=)",
+        rf"\b[A-Z_][A-Z_0-9]+\s*\([^;]*(?<!\w){base}(?!\w)",  # a macro
+    ]
+    if not is_c:
+        kinds += [
+            rf"&\s*\w+\s*[=({{]\s*(?:{name}|{base})(?!\w)",
+            rf"(?<!\w)(?!{_KEYWORDS}\b)\w+\s*\(\s*(?:{name}|{base})\s*[,)]",
+        ]
+    return re.compile("|".join(kinds))

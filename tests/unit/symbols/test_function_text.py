@@ -1,0 +1,123 @@
+"""What the source of a function says of each of its calls."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import pytest
+
+from gdbmem.symbols.function_text import (
+    FunctionText,
+    called_functions,
+    code_lines,
+    definition,
+    find_function,
+    writing,
+)
+
+
+def body(text: str) -> FunctionText:
+    found = find_function(code_lines(f"static int f(int n) {{ {text} }}"), "f(int)", 1)
+    assert found is not None
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "in_front"),
+    [
+        ("count++; if (n) g();", ""),
+        ("++s.count; return g() ? 1 : 2;", ""),
+        ("g(n); count += 1;", "g(n);"),
+        ("return count++;", "return"),
+        ("count.fetch_add(1, std::memory_order_relaxed);", ""),
+        ("__atomic_fetch_add(&count, 1, __ATOMIC_RELAXED);", ""),
+        ("auto less = [n](int x) { return x < n; }; count++;", "auto less = [n](int x) {};"),
+        ("/* if (n) */ count++; // again: count++", ""),
+        ('puts("if"); count++;', "puts();"),
+        ("if (n) return 0; count++;", None),
+        ("return 0; count++;", None),
+        ("n && count++;", None),
+        ("for_each(v, [&](int x) { count++; });", None),
+        ("struct Local { int g() { return count++; } };", None),
+        ("count++; g(); count++;", None),
+        ("again: count++; if (n--) goto again;", None),
+        ("count += 2;", None),
+        ("counter++;", None),
+    ],
+)
+def test_a_variable_counts_calls_if_each_adds_one_to_it_once_and_before_any_branch(
+    text: str, in_front: Optional[str]
+) -> None:
+    before = body(text).before_count("count")
+    assert (before if before is None else before.strip()) == in_front
+
+
+@pytest.mark.parametrize(
+    ("text", "is_reached"),
+    [("g(n); if (n) h();", True), ("if (n) g(n);", False), ("g(n); g(n);", False), ("Guard g; h();", True)],
+)
+def test_a_function_is_called_once_if_its_name_stands_there_once_and_before_any_branch(
+    text: str, is_reached: bool
+) -> None:
+    assert (body(text).before_name("g") is not None) == is_reached
+
+
+@pytest.mark.parametrize(
+    ("text", "called"),
+    [
+        ("g(n); x = NEED(n) + h (2);", {"g", "NEED", "h"}),
+        ("std::lock_guard<std::mutex> guard(m); int k(3); q.wait(guard);", set()),
+        ("return g(n);", {"g"}),
+        ("if (n) while (n--) sizeof(n);", set()),
+    ],
+)
+def test_what_a_text_calls_may_be_a_macro_but_not_a_variable_that_it_declares(
+    text: str, called: set[str]
+) -> None:
+    assert called_functions(text) == called
+
+
+SOURCE = """
+int first(int n); // { not here
+#define first(n) other(n) {
+struct Pool {
+  Pool(int n)
+      : size(n)
+  {
+    made++;
+  }
+};
+static long
+first (int n)
+{ return n ? first(n - 1) : 0; }
+int main(void) { if (first(2)) { return second(1); } }
+"""
+
+
+def test_a_function_is_found_by_its_body_and_not_where_it_is_called_or_declared() -> None:
+    lines = code_lines(SOURCE)
+    found = definition(lines, "first")
+    assert found is not None
+    assert found.body.strip() == "return n ? first(n - 1) : 0;"
+    assert found.calls_itself
+    assert definition(lines, "second") is None
+    made = find_function(lines, "Pool::Pool(int)", 8)
+    assert made is not None
+    assert made.before_count("made") is not None
+    assert not made.calls_itself
+
+
+@pytest.mark.parametrize(
+    ("line", "writes"),
+    [
+        ("total++;", 1),
+        ("x.total = y.total;", 1),
+        ("if (total == 3) print(total);", 0),
+        ("int *p = &total;", 1),
+        ("total.store(0);", 1),
+        ("long n = total.load();", 0),
+        ("COUNT(total);", 1),
+    ],
+)
+def test_what_may_write_a_variable_is_found_under_its_name_and_its_address(line: str, writes: int) -> None:
+    assert len(writing("total", "total", is_c=True).findall(line)) == writes
