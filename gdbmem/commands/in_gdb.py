@@ -330,14 +330,15 @@ Example:
 Return freed memory to the system by malloc_trim(0), and compare with the prediction.
 Usage: COMMAND [OPTIONS]
 
-This calls malloc_trim(0) in the selected thread, or what jemalloc, tcmalloc or mimalloc have for it; the others
-are stopped meanwhile. It is refused where it would be unsafe: inside malloc, with an arena locked, in a signal
-handler.
+This calls malloc_trim(0) in the selected thread, or what jemalloc, tcmalloc, mimalloc or tbbmalloc have for it; the
+others are stopped meanwhile. It says before what it calls, and what that should return. It is refused where it would
+be unsafe: inside malloc, with an arena locked, in a signal handler.
 """,
         options.OUTPUT,
         """\
 Example:
   (gdb) COMMAND
+  gdbmem: calling malloc_trim(0) in the program, which should return 141.0 MiB
   malloc_trim(0) returned 141.0 MiB; 141.0 MiB were predicted
 """,
         implementation="ledger.malloc_calls:TrimCommand",

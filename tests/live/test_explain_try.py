@@ -24,7 +24,7 @@ from gdbmem.linux.holding.copying import make_copy
 from gdbmem.linux.holding.ptrace import Freeze
 from gdbmem.linux.holding.returning_thread import find_call_sites
 from gdbmem.linux.holding.running_copy import CallFailed, RunningCopy
-from gdbmem.linux.memory.maps import read_maps
+from gdbmem.linux.memory.maps import read_maps, read_smaps
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.model.ledger import Tried
 from tests.conftest import Program
@@ -33,6 +33,8 @@ from tests.libraries import needs_library, skip_without_library
 from tests.live.explaining import Running, explain, gdbmem, running
 from tests.live.test_explain_copy import children, is_held
 from tests.live.test_keeper_killed import KilledAfter
+from tests.live.test_memexplain import document as document_in
+from tests.live.test_memexplain import gdb
 from tests.live.user import GDBMEM
 
 pytestmark = pytest.mark.skipif(platform.machine() != "x86_64", reason="functions are called on x86-64 only")
@@ -86,6 +88,32 @@ def test_what_a_copy_returns_is_what_the_process_returns_then(program: Program, 
         assert abs(row["returned_bytes"] - own) <= max(0.01 * own, 1 << 19)
         if row["read_bytes"] is not None:
             assert abs(row["read_bytes"] - own) <= max(0.01 * own, 1 << 19)
+
+
+CALLS = {
+    "jemalloc": 'mallctl("arena.4096.purge")',
+    "tcmalloc": "MallocExtension_ReleaseFreeMemory()",
+    "mimalloc": "mi_collect(true)",
+    "tbbmalloc": "scalable_allocation_command(TBBMALLOC_CLEAN_ALL_BUFFERS, NULL)",
+    "glibc": "malloc_trim(0)",
+}
+
+
+@pytest.mark.needs("gdb")
+@pytest.mark.parametrize("allocator", LIBRARIES)
+def test_memtrim_announces_the_function_of_the_allocator_and_returns_what_the_kernel_counts(
+    program: Program, tmp_path: Path, allocator: str
+) -> None:
+    with running([program("returns_memory")], preloaded(allocator)) as target:
+        before = sum(mapping.rss_bytes for mapping in read_smaps(target.pid))
+        commands = f"attach {target.pid}", "memtrim --json -o trim.json", "detach"
+        done = gdb(tmp_path, program("returns_memory"), *commands)
+        after = sum(mapping.rss_bytes for mapping in read_smaps(target.pid))
+        assert f"gdbmem: calling {CALLS[allocator]} in the program" in done.stderr
+        returned = document_in(tmp_path / "trim.json")["returned_bytes"]
+        assert returned > 1 << 20 or allocator == "mimalloc"  # release 2.0 has nothing to return here
+        assert abs(before - after - returned) <= max(0.01 * returned, 1 << 19)
+        assert int(target.type("purge\n").readline()) < 1 << 19  # nothing is left for the function
 
 
 @pytest.mark.parametrize("allocator", cover(LIBRARIES, lambda name: name == "jemalloc"))

@@ -15,6 +15,7 @@ import pytest
 
 from gdbmem.errors import InputError
 from gdbmem.inspection.read_process import explain_core
+from gdbmem.text import format_size
 from tests.conftest import Program
 from tests.live.explaining import explain, heap_of, running
 from tests.live.test_explain_copy import figures as figures_of
@@ -130,6 +131,22 @@ def test_memtrim_returns_what_it_predicted_and_since_shows_where(program: Progra
     assert values[0] == values[2]
     assert values[1] == values[3]
     assert "exited normally" in done.stdout
+
+
+def test_memtrim_says_what_it_will_call_before_it_does(program: Program, tmp_path: Path) -> None:
+    called = "python import sys; from gdbmem.debugger.ledger import malloc_calls"
+    done = gdb(
+        tmp_path,
+        program("heap_known"),
+        "break read",
+        "run middle </dev/zero",
+        "memexplain -o x",
+        f"{called}; malloc_calls.call_malloc = lambda name, _: sys.stderr.write(f'{{name}} runs\\n')",
+        "memtrim --json -o trim.json",
+    )
+    predicted = format_size(document(tmp_path / "trim.json")["predicted_bytes"])
+    announced = f"gdbmem: calling malloc_trim(0) in the program, which should return {predicted}"
+    assert f"{announced}\nmalloc_trim runs\n" in done.stderr
 
 
 def test_nothing_is_called_in_a_program_whose_filter_could_end_it_for_that(

@@ -12,9 +12,9 @@ from typing import NamedTuple, Optional, TextIO, Union
 
 import gdb
 
-from gdbmem.debugger.command import Command
+from gdbmem.debugger.command import Command, warn
 from gdbmem.debugger.ledger.explain import core_path, local_pid, read_ledger_here
-from gdbmem.debugger.location import frames_from, gdb_setting, program_file
+from gdbmem.debugger.location import frames_from, gdb_setting, program_file, stack_pointer
 from gdbmem.debugger.native.inferior import program, signed, waits_for_condition
 from gdbmem.debugger.program import address_of, scheduler_locking, selection_kept
 from gdbmem.debugger.terminal import console_on
@@ -294,7 +294,7 @@ def _with_streams() -> str:
 class _Purge(NamedTuple):
     """The function by which an allocator returns free pages."""
 
-    function: str
+    functions: Sequence[str]  # names of one function: builds have prefixes
     arguments: Sequence[Union[int, bytes]]  # a text is placed in the program's memory
     words: str  # as a program calls it
     labels: Sequence[str]  # of the ledger's entries that it returns; none: that is unknown
@@ -302,17 +302,23 @@ class _Purge(NamedTuple):
 
 _PURGES = {
     "jemalloc": _Purge(
-        "mallctl",
+        ("mallctl", "je_mallctl", "_rjem_mallctl"),
         (b"arena.4096.purge\0", 0, 0, 0, 0),
         'mallctl("arena.4096.purge")',
         (FREE_PAGES, LAZY_PAGES),
     ),
     "tcmalloc": _Purge(
-        "MallocExtension_ReleaseFreeMemory", (), "MallocExtension_ReleaseFreeMemory()", (FREE_PAGES,)
+        ("MallocExtension_ReleaseFreeMemory",), (), "MallocExtension_ReleaseFreeMemory()", (FREE_PAGES,)
     ),
-    "mimalloc": _Purge("mi_collect", (1,), "mi_collect(true)", ()),
+    "mimalloc": _Purge(("mi_collect",), (1,), "mi_collect(true)", ()),
+    "tbbmalloc": _Purge(
+        ("scalable_allocation_command",),
+        (0, 0),
+        "scalable_allocation_command(TBBMALLOC_CLEAN_ALL_BUFFERS, NULL)",
+        (),
+    ),
 }
-_STACK_WORDS = 128  # above a thread's stack pointer that may return into the allocator
+_STACK_WORDS = 128  # above a thread's stack pointer
 
 
 class TrimCommand(Command):
@@ -327,6 +333,8 @@ class TrimCommand(Command):
                 check_callable(before, "malloc_trim")
                 steps.append(_Step("malloc_trim(0)", "malloc_trim", (0,), before.releasable_bytes))
             predicted = _sum(step.predicted_bytes for step in steps)
+            names = " and ".join(step.words for step in steps)
+            warn(f"calling {names} in the program, {_expected(predicted)}")
             for step in steps:
                 call_malloc(step.function, [_placed(one) for one in step.arguments])
             after = read_ledger_here()
@@ -334,7 +342,6 @@ class TrimCommand(Command):
                 stream.write(trim_json(before, after, predicted))
                 return
 
-            names = " and ".join(step.words for step in steps)
             said = (
                 f"{format_size(predicted)} were predicted"
                 if predicted is not None
@@ -356,8 +363,8 @@ def _purge_of(malloc: OtherMalloc, ledger: Ledger) -> _Step:
     """Return the call that makes *malloc* return free pages. Raises TargetError if it is not possible now."""
     purge, where = _PURGES.get(malloc.allocator), printable(malloc.file)
     text = [m for m in read_maps(local_pid()) if m.name == malloc.file and "x" in m.permissions]
-    address = address_of(purge.function) if purge is not None and program.has(purge.function) else 0
-    if purge is None or not any(m.start <= address < m.end for m in text):
+    function = next((name for name in purge.functions if _is_in(text, name)), "") if purge is not None else ""
+    if purge is None or not function:
         raise TargetError(
             f"{malloc.allocator}, which is in {where}, has no function there by which it returns free pages",
             slug="trim-refused",
@@ -372,24 +379,45 @@ def _purge_of(malloc: OtherMalloc, ledger: Ledger) -> _Step:
     with selection_kept():
         for thread in gdb.selected_inferior().threads():
             thread.switch()
-            if _returns_into(text) and not waits_for_condition():
+            if _is_inside(text) and not waits_for_condition():
                 raise refused(
                     f"thread {thread.num} is inside {malloc.allocator}, or was lately: {purge.words} might deadlock"
                 )
     labels = [label + malloc.suffix for label in purge.labels]
     predicted = ledger.total_of(malloc.category, *labels) if labels else None
-    return _Step(purge.words, purge.function, purge.arguments, predicted)
+    return _Step(purge.words.replace(purge.functions[0], function), function, purge.arguments, predicted)
 
 
-def _returns_into(text: Sequence[Mapping]) -> bool:
-    """Return whether the selected thread is in *text*, or its stack has an address in it near its end."""
-    frame = gdb.newest_frame()
-    stack = int(frame.read_register("sp")) & _WORD
-    words = [frame.pc()]
+def _is_in(text: Sequence[Mapping], function: str) -> bool:
+    address = address_of(function) if program.has(function) else 0
+    return any(m.start <= address < m.end for m in text)
+
+
+def _expected(predicted: Optional[int]) -> str:
+    return (
+        f"which should return {format_size(predicted)}" if predicted is not None else "nothing is predicted"
+    )
+
+
+def _is_inside(text: Sequence[Mapping]) -> bool:
+    """Return whether the selected thread is in *text*, or one of its callers.
+
+    Where gdb can't unwind its stack to the end, an address in *text* near that end counts as a caller's.
+    """
+
+    def in_text(address: int) -> bool:
+        return any(m.start <= address < m.end for m in text)
+
+    frames = list(frames_from(gdb.newest_frame(), _MOST_CALLERS))
+    if any(in_text(frame.pc()) for frame in frames):
+        return True
+    last = frames[-1]
+    if last.name() == "main" or last.unwind_stop_reason() == gdb.FRAME_UNWIND_OUTERMOST:
+        return False
     with suppress(gdb.error, gdb.MemoryError):
-        data = bytes(gdb.selected_inferior().read_memory(stack, 8 * _STACK_WORDS))
-        words += struct.unpack(f"<{_STACK_WORDS}Q", data)
-    return any(m.start <= word < m.end for word in words for m in text)
+        data = bytes(gdb.selected_inferior().read_memory(stack_pointer(frames[0]), 8 * _STACK_WORDS))
+        return any(map(in_text, struct.unpack(f"<{_STACK_WORDS}Q", data)))
+    return True
 
 
 def _placed(argument: Union[int, bytes]) -> int:
