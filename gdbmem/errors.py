@@ -36,9 +36,8 @@ class GdbmemError(Exception):
     """
 
     status = ExitStatus.ERROR  # of the command
-    status_of_launch = (
-        ExitStatus.FAILED
-    )  # of a command that ends with the status of its program, as timeout(1)
+    # Of a command that ends with the status of its program, as timeout(1).
+    status_of_launch = ExitStatus.FAILED
 
     def __init__(self, message: str, *, slug: str, hint: str = "") -> None:
         super().__init__(message)

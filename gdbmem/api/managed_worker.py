@@ -157,9 +157,8 @@ def _terms(ledger: Ledger, managed: Counter[Key]) -> list[Term]:
 def _what(entry: Entry) -> str:
     if entry.key == (names.PYMALLOC, names.FREE_POOLS):
         return "free pools of Python's allocator (no setting of malloc returns them)"
-    plain = Entry(
-        entry.category, entry.label, entry.resident_bytes
-    )  # without counts and files, which differ by worker
+    # Without counts and files, which differ by worker.
+    plain = Entry(entry.category, entry.label, entry.resident_bytes)
     return what_holds(plain, is_sound=True) or entry.category
 
 

@@ -134,9 +134,8 @@ class Compared:
     surveys: list[tuple[tuple[str, str], Survey, Survey]] = field(default_factory=list)
     heaps: list[tuple[tuple[str, str], HeapGrowth]] = field(default_factory=list)
     verdicts: list[ExpectationVerdict] = field(default_factory=list)
-    judged: list[Optional[Diff]] = field(
-        default_factory=list
-    )  # the diff that each verdict is on; None: no diff
+    # The diff that each verdict is on; None: no diff.
+    judged: list[Optional[Diff]] = field(default_factory=list)
     reasons: dict[tuple[str, str], str] = field(default_factory=dict)
 
 

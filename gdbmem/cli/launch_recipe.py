@@ -229,9 +229,8 @@ def _status(outcome: Outcome, verdicts: Sequence[ExpectationVerdict]) -> int:
     if outcome.interrupted is not None:
         return 128 + outcome.interrupted
     if outcome.status is not None and own_rank() is not None:
-        return (
-            outcome.status
-        )  # another status would make the launcher end the other ranks: 'gdbmem ranks' has it
+        # Another status would make the launcher end the other ranks: 'gdbmem ranks' has it.
+        return outcome.status
     if verdicts:
         # Data captured before a failure is still judged: an expectation that fails is a result.
         return exit_status(verdict.judgement for verdict in verdicts)

@@ -104,9 +104,8 @@ class Session:
         self.wire: Optional[messages.Wire] = None  # to the launcher; None under plain gdb
         self.started = time.monotonic()
         self.forget_snapshots()
-        self.judged = (
-            False  # whether a recipe judges this run, so that its snapshots record what they don't see
-        )
+        # Whether a recipe judges this run, so that its snapshots record what they don't see.
+        self.judged = False
         self.farewell = ""  # sentence on a program that the user has killed or detached
         # The program that gdb itself has started or attached to; None: it is valgrind's.
         self.native: Optional[NativeProgram] = None

@@ -31,9 +31,8 @@ class CallMachine(NamedTuple):
     close: int
     # What keeps the kernel from restarting a call that was interrupted.
     outside_system_call: Mapping[str, int]
-    home: bytes = (
-        b""  # behind the nop: takes the general registers from SAVED behind `state`, should gdb have gone
-    )
+    # Behind the nop: takes the general registers from SAVED behind `state`, should gdb have gone.
+    home: bytes = b""
 
     @property
     def end(self) -> int:

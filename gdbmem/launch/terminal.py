@@ -35,9 +35,8 @@ class OwnTerminal:
         self.master, self.slave = pty.openpty()
         self.copy_size()
         self._running = False
-        self._settings: Optional[list[Any]] = (
-            None  # settings of the keyboard's terminal while the program has it
-        )
+        # Settings of the keyboard's terminal while the program has it.
+        self._settings: Optional[list[Any]] = None
 
     def become_controlling(self) -> None:
         """Called in the child, in its new session: make this its controlling terminal."""

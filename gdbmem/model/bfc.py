@@ -391,9 +391,8 @@ class TorchAccount(NamedTuple):
     @property
     def is_limited(self) -> bool:
         """Whether the process's own limit refused: PyTorch's memory and the request exceed it."""
-        used = (
-            self.held if self.capacity is not None else max(self.held, self.own or 0)
-        )  # Metal's limit is for all
+        # Metal's limit is for all.
+        used = self.held if self.capacity is not None else max(self.held, self.own or 0)
         return self.allowed is not None and used + self.asked > self.allowed * 0.99
 
 

@@ -116,9 +116,8 @@ class _DiffColumns(NamedTuple):
     sides: Sequence[Side] = ()  # of all snapshots, oldest first
     side_sites: Sequence[SideSites] = ()  # of all snapshots of a series; none if no pair of them is uncertain
     ends: Optional[Sequence[int]] = None  # all nodes at which a path ends, in order; None: any may
-    covered: Optional[Stretch] = (
-        None  # the part of one recording that lies between the sides; None: they are others
-    )
+    # The part of one recording that lies between the sides; None: they are others.
+    covered: Optional[Stretch] = None
 
 
 class Diff(_DiffColumns):

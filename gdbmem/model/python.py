@@ -102,9 +102,8 @@ class WorkerCopies(NamedTuple):
     copied_bytes: int  # its pages in place of those that its parent has at the same addresses
     shared_bytes: int  # that it still shares with its parent
     own_bytes: int = 0  # where its parent has none: allocated by itself, or freed by the parent since
-    with_siblings_bytes: int = (
-        0  # of copied_bytes, what it shares with other processes: the parent wrote there
-    )
+    # Of copied_bytes, what it shares with other processes: the parent wrote there.
+    with_siblings_bytes: int = 0
     uncertain_bytes: int = 0  # of copied_bytes, what both may have allocated since the fork
     swapped_bytes: int = 0  # not compared, as it is swapped out in one of both
     # Of the garbage collector since the fork: at least, and at most; None: unknown.

@@ -51,16 +51,14 @@ class ProcessSample(NamedTuple):
     # The cgroup with the tightest limit, including other processes in it.
     cgroup_bytes: Optional[int] = None
     cgroup_peak_bytes: Optional[int] = None  # since the start, by the kernel's own count
-    cgroup_cache_bytes: Optional[int] = (
-        None  # the part that the kernel can drop immediately: inactive file pages
-    )
+    # The part that the kernel can drop immediately: inactive file pages.
+    cgroup_cache_bytes: Optional[int] = None
     cgroup_limit_bytes: Optional[int] = None
     cgroup_limit_hits: Optional[int] = None
     cgroup_kills: Optional[int] = None  # processes that the kernel killed at the limit
     cgroup_shmem_bytes: Optional[int] = None  # files in /dev/shm and the like, charged to the cgroup
-    family_kernel_bytes: Optional[int] = (
-        None  # kernel memory of the program's own cgroup: pipes, sockets, tables
-    )
+    # Kernel memory of the program's own cgroup: pipes, sockets, tables.
+    family_kernel_bytes: Optional[int] = None
 
     def filled_from(self, before: "ProcessSample") -> "ProcessSample":
         """Return this reading with what was not read taken from the one *before* it."""
@@ -215,9 +213,8 @@ class CgroupSummary(NamedTuple):
     limit_bytes: Optional[float]
     limit_hits: Optional[int]  # during the recording, as kills
     kills: Optional[int]
-    shmem_bytes: Optional[float] = (
-        None  # of the last: files in /dev/shm and the like, which stay until deleted
-    )
+    # Of the last: files in /dev/shm and the like, which stay until deleted.
+    shmem_bytes: Optional[float] = None
     slope: Optional[float] = None  # bytes per second without cache, if it grows steadily
 
     @property

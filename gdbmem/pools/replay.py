@@ -92,9 +92,8 @@ def _first_region(allocator: bfc.Allocator) -> int:
     known = [size for size in (_OLD_FIRST_REGION, _FIRST_REGION) if size in sizes]
     if known:
         return known[0]
-    has_options = (
-        allocator.kind == bfc.TENSORFLOW and allocator.options.allow_growth is not None
-    )  # from 2.11 on
+    # From 2.11 on.
+    has_options = allocator.kind == bfc.TENSORFLOW and allocator.options.allow_growth is not None
     return _FIRST_REGION if has_options else _OLD_FIRST_REGION
 
 

@@ -752,9 +752,8 @@ def _heap_change(diff: Diff, query: Query, ranking: Ranking) -> str:
 
 
 def _trend(ranking: Ranking, by: str) -> str:
-    steady = list(
-        takewhile(lambda row: row.amount.trend.kind == timeline.STEADY, ranking.rows)
-    )  # they come first
+    # They come first.
+    steady = list(takewhile(lambda row: row.amount.trend.kind == timeline.STEADY, ranking.rows))
     # The remainder below a threshold is not a place, and grows with the total that the threshold refers to.
     steady = [row for row in steady if row.site is not None] or steady
     if not steady:

@@ -132,9 +132,8 @@ class Watched:
         self.sized = 0  # CLOCK_MONOTONIC, ns: the time of the last turn that read it
         self.faults_before = 0  # by /proc/PID/stat
         self.faults_after: Optional[int] = None
-        self.faults_seen: Optional[tuple[int, int]] = (
-            None  # when last counted (CLOCK_MONOTONIC, ns), and the count
-        )
+        # When last counted (CLOCK_MONOTONIC, ns), and the count.
+        self.faults_seen: Optional[tuple[int, int]] = None
         self.peak_bytes: Optional[int] = None  # peak RSS in the kernel's record, of a program that has ended
 
 

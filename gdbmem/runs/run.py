@@ -66,12 +66,10 @@ class SnapshotRecord(NamedTuple):
     heap_bytes: Optional[int] = None
     process: Optional[int] = None  # of a native program, or of another that the engine took it in by itself
     # Of a recipe's with expectations:
-    outside_bytes: Optional[int] = (
-        None  # resident and swapped, of the process, which the engine does not count
-    )
-    unmapped_bytes: Optional[int] = (
-        None  # of them, those in no mapping: files in memory, System V's segments, queues
-    )
+    # Resident and swapped, of the process, which the engine does not count.
+    outside_bytes: Optional[int] = None
+    # Of them, those in no mapping: files in memory, System V's segments, queues.
+    unmapped_bytes: Optional[int] = None
     own_bytes: Optional[int] = None  # likewise, which hold all that it allocated: also what the engine counts
     threads: Optional[int] = None
     execution: Optional[str] = None  # what names the program that the process executes

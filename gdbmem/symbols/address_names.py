@@ -103,9 +103,8 @@ def ends_call(file: int, machine: int, end: int) -> bool:
     if machine == _AARCH64:
         code = os.pread(file, 4, end - 4) if end >= 4 else b""
         word = int.from_bytes(code, "little")
-        is_register = (
-            word & 0xFFFFFC1F == 0xD63F0000 or word & 0xFFFFF800 == 0xD73F0800
-        )  # BLR, BLRAA and BLRAB
+        # BLR, BLRAA and BLRAB.
+        is_register = word & 0xFFFFFC1F == 0xD63F0000 or word & 0xFFFFF800 == 0xD73F0800
         return word >> 26 == 0b100101 or is_register or word & 0xFEFFF800 == 0xD63F0800
     if machine != _X86_64:
         return True

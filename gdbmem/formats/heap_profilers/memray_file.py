@@ -94,9 +94,8 @@ class _Reading:
         last_time = max(self._metadata.end_time.timestamp() - start, *times, 0.0)
         if begin >= last_time or not last_time:
             raise stretch.after_end(self._source, format_moment(last_time, "s"))
-        first, last = (
-            bisect_left(times, at) for at in (begin, end)
-        )  # blocks are known as of these snapshots
+        # Blocks are known as of these snapshots.
+        first, last = (bisect_left(times, at) for at in (begin, end))
         began, ended = ((times[at] if at < len(times) else last_time) for at in (first, last))
         if first == last:
             raise stretch.too_short(self._source, format_moment(ended, "s"))

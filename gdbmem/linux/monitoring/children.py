@@ -39,9 +39,8 @@ class _Copier:
         self.parent = parent
         self.born = born
         self.image = image  # of the program that it shares with its parent
-        self.anonymous = (
-            anonymous  # resident at its birth; None until the first read, if the birth was not observed
-        )
+        # Resident at its birth; None until the first read, if the birth was not observed.
+        self.anonymous = anonymous
         self.dirty = 0  # private already then
         self.copied = 0
         self.faults = 0  # faults at that read, and at the last sample
