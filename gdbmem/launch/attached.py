@@ -31,16 +31,7 @@ from gdbmem.launch.valgrind import present_program
 from gdbmem.launch.vgdb import RunningValgrind, Sentinel, find_running
 from gdbmem.linux.files.target_files import TargetSide, has_our_view
 from gdbmem.linux.holding.seccomp import harmless_threads
-from gdbmem.linux.process.process import (
-    ProcessFacts,
-    boot_id,
-    check_analysable,
-    living_thread,
-    memory_folder,
-    process_of,
-    stat_of,
-    words_of,
-)
+from gdbmem.linux.process import process
 from gdbmem.linux.process.terminal_modes import TerminalModes
 from gdbmem.runs.run import BINARIES, Run, SnapshotRecord, current_folder, run_for_process, timestamp
 from gdbmem.setup.gdb_packages import ensure_private_folder
@@ -56,7 +47,7 @@ _SNAP = gdb_call("native.snapshot", "snap()")
 class AttachTarget(NamedTuple):
     """A process that gdb may have."""
 
-    facts: ProcessFacts
+    facts: process.ProcessFacts
     program: Path
     arguments: Sequence[str]
     valgrind: Optional[RunningValgrind]
@@ -73,22 +64,22 @@ class AttachTarget(NamedTuple):
     @property
     def identity(self) -> Mapping[str, Any]:
         """The start time, which distinguishes it from a later process of the same number."""
-        stat = stat_of(self.pid)
+        stat = process.stat_of(self.pid)
         return {
             "pid": self.pid,
             "start_ticks": stat.start_ticks if stat is not None else None,
-            "boot_id": boot_id(),
+            "boot_id": process.boot_id(),
         }
 
 
 def find_target(pid: int) -> AttachTarget:
     """Return the process *pid*. Raises TargetError, with the reason, where gdb can't have it."""
-    pid = process_of(pid)  # that of a thread is as good
+    pid = process.process_of(pid)  # that of a thread is as good
     if pid == os.getpid():
         raise TargetError(
             f"process {pid} is this gdbmem itself", slug="no-such-process", hint="'ps' lists the others"
         )
-    facts = check_analysable(pid)
+    facts = process.check_analysable(pid)
     valgrind = find_running(pid)
     if valgrind is None:
         _refuse_without_main_thread(facts)
@@ -96,7 +87,7 @@ def find_target(pid: int) -> AttachTarget:
         _refuse_elsewhere(facts)
     if valgrind is not None and facts.state == "T":
         raise _stopped(valgrind)
-    words = words_of(pid)
+    words = process.words_of(pid)
     program = present_program(pid) if valgrind is not None else None
     return AttachTarget(
         facts, program or called(_program_of(pid), words[0] if words else ""), words[1:], valgrind
@@ -116,12 +107,12 @@ def called(program: Path, word: str) -> Path:
 
 
 def _program_of(pid: int) -> Path:
-    path = Path(f"{memory_folder(pid)}/exe").resolve()
+    path = Path(f"{process.memory_folder(pid)}/exe").resolve()
     return path if path.exists() else path.with_name(path.name.removesuffix(" (deleted)"))
 
 
-def _refuse_without_main_thread(facts: ProcessFacts) -> None:
-    if living_thread(facts.pid) not in (None, facts.pid):
+def _refuse_without_main_thread(facts: process.ProcessFacts) -> None:
+    if process.living_thread(facts.pid) not in (None, facts.pid):
         raise TargetError(
             f"the main thread of process {facts.pid} ({printable(facts.name)}) has ended, and gdb can't attach to such"
             " a process, though other threads still run",
@@ -139,10 +130,10 @@ def _stopped(valgrind: RunningValgrind) -> TargetError:
     )
 
 
-def _refuse_elsewhere(facts: ProcessFacts) -> None:
+def _refuse_elsewhere(facts: process.ProcessFacts) -> None:
     """Refuse a valgrind with another root: vgdb would look for its FIFOs here."""
     with contextlib.suppress(OSError):
-        here, there = Path("/").stat(), Path(f"{memory_folder(facts.pid)}/root/").stat()
+        here, there = Path("/").stat(), Path(f"{process.memory_folder(facts.pid)}/root/").stat()
         if (here.st_dev, here.st_ino) != (there.st_dev, there.st_ino):
             raise TargetError(
                 f"process {facts.pid} ({printable(facts.name)}) has another root folder (a container, or chroot):"

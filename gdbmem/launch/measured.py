@@ -26,15 +26,7 @@ from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.holding.ptrace import SEIZE, Freeze, held_threads, ptrace
 from gdbmem.linux.memory.maps import parse_rss, read_maps
 from gdbmem.linux.memory.process_memory import ProcMemory
-from gdbmem.linux.process.process import (
-    descendants,
-    has_ended,
-    memory_folder,
-    parents,
-    process_facts,
-    stat_of,
-    thread_ids,
-)
+from gdbmem.linux.process import process
 from gdbmem.model.ledger import AFTER_TIME, AT_END, AT_REST, TUNABLES, Ledger
 from gdbmem.setup.gdb_python import find_gdb, loader_file, quiet_environment, quiet_gdb
 from gdbmem.text import printable
@@ -144,7 +136,7 @@ class MeasuredRun:
 
     def _rests(self) -> bool:
         now = time.monotonic()
-        states = [stat_of(tid) for tid in thread_ids(self.pid)]
+        states = [process.stat_of(tid) for tid in process.thread_ids(self.pid)]
         busy = any(found is not None and found.state == "R" for found in states)
         self._looks.append((now, busy, _resident(self.pid) or 0))
         while now - self._looks[0][0] > _REST_SECONDS:
@@ -164,14 +156,14 @@ class MeasuredRun:
 
     def children(self) -> int:
         """Return the number of living descendants of the program."""
-        found = (stat_of(pid) for pid in descendants({self.pid}, parents()))
+        found = (process.stat_of(pid) for pid in process.descendants({self.pid}, process.parents()))
         return sum(stat is not None and not stat.has_ended for stat in found)
 
     def ledger(self, moment: str) -> Ledger:
         """Return the program's ledger; it is not traced afterwards."""
         with self._held(moment) as freeze, ProcMemory(self.pid) as memory, TargetFiles(self.pid) as files:
             malloc = find_malloc(memory, read_maps(self.pid), files)
-            name = process_facts(self.pid).name
+            name = process.process_facts(self.pid).name
             threads = named_threads(self.pid, held_threads(freeze))
             return build_ledger(read_process(self.pid, name, memory, threads, malloc))
 
@@ -204,7 +196,7 @@ def trim_by_gdb(words: Sequence[str], seconds: Optional[float]) -> int:
             try:
                 return _returned(["-p", str(run.pid), "-ex", _MEMTRIM])
             except TargetError:
-                if not has_ended(run.pid):
+                if not process.has_ended(run.pid):
                     raise
     # No function can be called in an exiting process: gdb stops another run slightly earlier.
     before = ("set breakpoint pending on", "set disable-randomization off", "handle all nostop noprint pass")
@@ -277,6 +269,6 @@ def _standard_input() -> Iterator[int]:
 
 def _resident(pid: int) -> Optional[int]:
     try:
-        return parse_rss(Path(f"{memory_folder(pid)}/smaps_rollup").read_bytes())
+        return parse_rss(Path(f"{process.memory_folder(pid)}/smaps_rollup").read_bytes())
     except OSError:
         return None

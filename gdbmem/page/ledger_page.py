@@ -6,18 +6,10 @@ import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Optional
 
+from gdbmem.ledger import text
 from gdbmem.ledger.answer import DAMAGES, answer_ledger, doubt_of
 from gdbmem.ledger.heap_map import render_svg
 from gdbmem.ledger.remedies import gain_text
-from gdbmem.ledger.text import (
-    beside,
-    folded_entries,
-    growth,
-    growth_sentence,
-    heaviest,
-    what_grew,
-    what_holds,
-)
 from gdbmem.model.heap_blocks import HeapMap
 from gdbmem.model.ledger import (
     FREE_CHUNKS,
@@ -88,16 +80,18 @@ def ledger_growth_page(ledgers: Sequence[Ledger], names: Sequence[str]) -> Page:
             Number(format_delta(new - old), new - old),
             known_size(old),
             known_size(new),
-            what_grew(*key),
+            text.what_grew(*key),
         )
-        for key, old, new in growth(first, last)
+        for key, old, new in text.growth(first, last)
     ]
     page.sections.append(
         Section(
             "What changed",
-            sentence=growth_sentence(first, last, (names[0], names[-1])),
+            sentence=text.growth_sentence(first, last, (names[0], names[-1])),
             value=last.rss_bytes - first.rss_bytes,
-            numbers=[Number(format_delta(new - old), new - old) for _, old, new in growth(first, last)[:1]],
+            numbers=[
+                Number(format_delta(new - old), new - old) for _, old, new in text.growth(first, last)[:1]
+            ],
             picture=_bars(ledgers, names),
             header=("entry", "change", "before", "after", "what"),
             table=printable_rows(rows),
@@ -117,7 +111,7 @@ def ledger_sections(ledger: Ledger, heap: Optional[HeapMap] = None, *, title: st
             sentence=answer_ledger(ledger),
             value=ledger.rss_bytes,
             numbers=_numbers(ledger),
-            rules=[printable(one) for one in beside(ledger)],
+            rules=[printable(one) for one in text.beside(ledger)],
             picture=_bars([ledger], [ledger.program]),
             header=("entry", _noun(ledger), "of all", "what"),
             table=_entries(ledger),
@@ -202,9 +196,9 @@ def _entries(ledger: Ledger) -> list[list[Cell]]:
             Keyed(entry.category, _color(*entry.key)),
             known_size(entry.resident_bytes),
             known_share(entry.resident_bytes, ledger.rss_bytes),
-            what_holds(entry, is_sound=is_sound),
+            text.what_holds(entry, is_sound=is_sound),
         )
-        for entry in folded_entries(ledger)
+        for entry in text.folded_entries(ledger)
     ]
     return printable_rows(
         [*rows, ("total", known_size(ledger.rss_bytes), known_share(ledger.rss_bytes, ledger.rss_bytes), "")]
@@ -250,7 +244,7 @@ def _arenas(ledger: Ledger) -> Section:
 
 def _sizes(ledger: Ledger) -> Section:
     assert ledger.heap is not None
-    shown = heaviest(ledger.heap.sizes)
+    shown = text.heaviest(ledger.heap.sizes)
     rows = [
         (
             f"{one.size_bytes - 8:,}",

@@ -10,17 +10,10 @@ from gdbmem.json_values import as_json
 from gdbmem.model.calltree import Profile, Snapshot, Stretch, Totals
 from gdbmem.model.diff import Diff, Side
 from gdbmem.model.judgement import Judgement
+from gdbmem.profiles import text
 from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import Amount, Ranking, Row, RowUses, Uses, annotate, rank, row_key
-from gdbmem.profiles.text import (
-    answer_diff,
-    answer_snapshot,
-    applied_rules,
-    applied_wrappers,
-    source_doubts,
-    unused_known,
-)
 from gdbmem.profiles.timeline import course_of
 from gdbmem.terminal.document import Document, head, judgement_object, to_json
 from gdbmem.terminal.drawing import SourceLines
@@ -54,7 +47,7 @@ def rows(
         "rest": _amount(ranking.rest, "paths"),
         "unmatched": _amount(ranking.unmatched, "paths"),
         "known": _amount(ranking.known, "paths"),
-        "own_code": {"rules": applied_rules(ranking), "wrappers": applied_wrappers(ranking)},
+        "own_code": {"rules": text.applied_rules(ranking), "wrappers": text.applied_wrappers(ranking)},
     }
 
 
@@ -186,7 +179,7 @@ def diff_json(
 
         document["containers"] = holdings_document(held)
     if not is_change:
-        document["answer"] = answer_snapshot(diff, query, moment=printable(diff.after_side.name))
+        document["answer"] = text.answer_snapshot(diff, query, moment=printable(diff.after_side.name))
     return to_json(document)
 
 
@@ -197,7 +190,7 @@ def diff_document(
 
     ``paths`` plus ``rest``, ``unmatched`` and ``known`` add up to ``delta_bytes``.
     """
-    said = [*unused_known(diff, query), *notices, *diff.notices]
+    said = [*text.unused_known(diff, query), *notices, *diff.notices]
     if diff.course:
         return {
             **head("trend", said),
@@ -214,7 +207,7 @@ def _change(diff: Diff, query: Query, uses: RowUses) -> Document:
     listed = query._replace(unchanged=True, all_frames=query.all_frames or query.by == "path")
     ranking = rank(diff, listed)
     return {
-        "answer": answer_diff(diff, query),
+        "answer": text.answer_diff(diff, query),
         "unit": diff.unit,
         "delta_bytes": diff.delta_bytes,
         "delta_blocks": ranking.total.delta_blocks,
@@ -231,7 +224,7 @@ def _annotated(diff: Diff, query: Query) -> Document:
         return {}
     found = annotate(diff, query, query.annotate)
     sources = SourceLines(query.source_folders, query.source_roots)
-    said = source_doubts(found, sources, query.annotate, diff)
+    said = text.source_doubts(found, sources, query.annotate, diff)
     source = sources.source(found.file)
     lines = [
         {

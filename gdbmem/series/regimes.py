@@ -12,17 +12,8 @@ from statistics import median
 from typing import NamedTuple, Optional
 
 from gdbmem.model.series import Regime, Slope
+from gdbmem.series import statistics
 from gdbmem.series.fitted import PAGES_BYTES
-from gdbmem.series.statistics import (
-    Z_95,
-    bins,
-    deviation,
-    fit_line,
-    likeness_of,
-    noise_of,
-    t_critical,
-    theil_sen,
-)
 from gdbmem.text import format_delta, format_duration, format_size
 
 _BINS, _BINS_OF_STRETCH = 100, 60
@@ -70,7 +61,7 @@ class Stretch(NamedTuple):
     def wanders(self) -> bool:
         """True if its residuals are correlated from bin to bin."""
         residuals = [y - self.at(x) for x, y in zip(self.xs, self.ys)]
-        return len(residuals) >= _TELLING_BINS and likeness_of(residuals) > _ALIKE
+        return len(residuals) >= _TELLING_BINS and statistics.likeness_of(residuals) > _ALIKE
 
     @property
     def scatter(self) -> float:
@@ -102,7 +93,7 @@ def merged(times: Sequence[float], values: Sequence[float], young: Sequence[Stre
 
 def _cut(times: Sequence[float], values: Sequence[float], first: int) -> list[Stretch]:
     size = len(times) - first
-    xs, ys = bins(times[first:], values[first:], _BINS)
+    xs, ys = statistics.bins(times[first:], values[first:], _BINS)
     edges = _partition(xs, ys)
     if len(edges) == 2:
         return [_stretch(times, values, first, len(times))]
@@ -127,14 +118,14 @@ def _cut(times: Sequence[float], values: Sequence[float], first: int) -> list[St
 
 
 def _stretch(times: Sequence[float], values: Sequence[float], begin: int, end: int) -> Stretch:
-    xs, ys = bins(times[begin:end], values[begin:end], _BINS_OF_STRETCH)
-    return Stretch(begin, end, xs, ys, theil_sen(xs, ys), 0.0)
+    xs, ys = statistics.bins(times[begin:end], values[begin:end], _BINS_OF_STRETCH)
+    return Stretch(begin, end, xs, ys, statistics.theil_sen(xs, ys), 0.0)
 
 
 def _jump(before: Stretch, after: Stretch, values: Sequence[float]) -> float:
     height = after.at(after.xs[0]) - before.at(before.xs[-1])
     on_the_way = (abs(before.slope) + abs(after.slope)) * (after.xs[0] - before.xs[-1])
-    least = max(_JUMP_BYTES, _STANDS_OUT * noise_of(values), 2 * on_the_way)
+    least = max(_JUMP_BYTES, _STANDS_OUT * statistics.noise_of(values), 2 * on_the_way)
     return height if abs(height) > least else 0.0
 
 
@@ -156,7 +147,7 @@ def _inner_line(xs: Sequence[float], ys: Sequence[float], *, last: bool) -> tupl
     # The bin at the cut may have samples of either side in it.
     if len(xs) > 3:
         xs, ys = (xs[:-1], ys[:-1]) if last else (xs[1:], ys[1:])
-    slope = fit_line(xs, ys).slope if len(xs) > 2 else 0.0
+    slope = statistics.fit_line(xs, ys).slope if len(xs) > 2 else 0.0
     return slope, median(y - slope * x for x, y in zip(xs, ys))
 
 
@@ -249,7 +240,7 @@ class Wandering(NamedTuple):
             likeness = 1.0
         step = (self.xs[-1] - self.xs[first]) / (size - 1)
         error = math.sqrt(_variance(size, likeness) * max(own, self.squares)) / step
-        return t_critical(size - 2, _Z_CHOSEN if first else Z_95) * error
+        return statistics.t_critical(size - 2, _Z_CHOSEN if first else statistics.Z_95) * error
 
 
 def wandering_of(
@@ -259,7 +250,7 @@ def wandering_of(
 
     Those of a curve are alike for longer than those of a random walk: then the slopes of its *stretches* are left out.
     """
-    xs, ys = bins(times, values, _INCREMENT_BINS)
+    xs, ys = statistics.bins(times, values, _INCREMENT_BINS)
     once, twice = _robust(ys, 1), _robust(ys, 2)
     if twice > _CURVE * once:
         levelled = _levelled(xs, ys, stretches)
@@ -279,7 +270,7 @@ def _levelled(xs: Sequence[float], ys: Sequence[float], stretches: Sequence[Stre
 
 def _robust(ys: Sequence[float], lag: int) -> float:
     steps = [b - a for a, b in zip(ys, ys[lag:])] or [0.0]
-    return deviation(steps) ** 2
+    return statistics.deviation(steps) ** 2
 
 
 def _squares(ys: Sequence[float], lag: int, mean: float) -> float:
@@ -416,4 +407,4 @@ def regimes_of(stretches: Sequence[Stretch], times: Sequence[float], until: Opti
 
 def _slope(stretch: Stretch) -> Slope:
     least = PAGES_BYTES / stretch.seconds if stretch.seconds > 0 else 0.0
-    return fit_line(stretch.xs, stretch.ys).around(stretch.slope, least)
+    return statistics.fit_line(stretch.xs, stretch.ys).around(stretch.slope, least)

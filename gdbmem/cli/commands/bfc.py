@@ -13,14 +13,7 @@ from gdbmem.api.pools import Pools, compare_pools, follow_pools, read_pools
 from gdbmem.commands.arguments import ArgumentParser, check_alone, is_process
 from gdbmem.errors import Notice, UsageError
 from gdbmem.model.bfc import PoolSample, PoolSeries, sample_of
-from gdbmem.pools.changes import (
-    pool_diffs_json,
-    print_pool_diffs,
-    print_sample,
-    print_series_end,
-    print_series_head,
-    series_json,
-)
+from gdbmem.pools import changes
 from gdbmem.pools.output import decisions_in, request_of, selected, write_pools
 from gdbmem.terminal.console import Console, make_console, open_named, open_output, picture_kind, say
 
@@ -47,9 +40,11 @@ def run_diff(args: argparse.Namespace) -> int:
         found = compare_pools(before.allocators, after.allocators, same=args.operands[0] == args.operands[1])
         notices = [*before.notices, *after.notices]
         if args.json:
-            stream.write(pool_diffs_json(found, notices))
+            stream.write(changes.pool_diffs_json(found, notices))
         else:
-            print_pool_diffs(found, notices, make_console(stream), top=20 if args.top is None else args.top)
+            changes.print_pool_diffs(
+                found, notices, make_console(stream), top=20 if args.top is None else args.top
+            )
     return 0
 
 
@@ -75,9 +70,9 @@ def run_series(args: argparse.Namespace) -> int:
         console = None if args.json else make_console(stream)
         series = _followed(args, pid, console)
         if console is None:
-            stream.write(series_json(series, request.bytes if request else None))
+            stream.write(changes.series_json(series, request.bytes if request else None))
         else:
-            print_series_end(series, console, top=20 if args.top is None else args.top)
+            changes.print_series_end(series, console, top=20 if args.top is None else args.top)
     return 0
 
 
@@ -102,9 +97,9 @@ class _FollowedPools:
         rows = [sample_of(one, seconds, decision) for one, decision in zip(allocators, decisions)]
         if self.console is not None:
             if not self.walks:
-                print_series_head(self.console)
+                changes.print_series_head(self.console)
             for row in rows:
-                print_sample(row, self.console, named=len(rows) > 1)
+                changes.print_sample(row, self.console, named=len(rows) > 1)
             self.console.file.flush()
         self.samples += rows
         self.walks[1:] = [pools]

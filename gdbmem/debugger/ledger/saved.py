@@ -14,30 +14,21 @@ from gdbmem.formats.documents import read_heap, read_heap_view, read_ledger, rea
 from gdbmem.inspection.holdings import save_heap, save_ledger, save_survey, saved_document
 from gdbmem.model.containers import Survey
 from gdbmem.model.ledger import Ledger
+from gdbmem.runs import saved_results
 from gdbmem.runs.operand import find_operand
-from gdbmem.runs.saved_results import (
-    CONTAINERS,
-    HEAP,
-    LEDGER,
-    MISSING,
-    SavedResult,
-    find_saved,
-    saved_records,
-    saved_text,
-)
 
 
-def keep_ledger(name: str, ledger: Ledger, *, hit: Optional[int] = None) -> SavedResult:
+def keep_ledger(name: str, ledger: Ledger, *, hit: Optional[int] = None) -> saved_results.SavedResult:
     """Save *ledger* under *name* in this gdb's run, which is created if necessary."""
     return save_ledger(session.run_of("none"), name, ledger, **_where(hit))
 
 
-def keep_survey(name: str, survey: Survey, *, hit: Optional[int] = None) -> SavedResult:
+def keep_survey(name: str, survey: Survey, *, hit: Optional[int] = None) -> saved_results.SavedResult:
     """Save *survey* under *name* in this gdb's run, which is created if necessary."""
     return save_survey(session.run_of("none"), name, survey, **_where(hit))
 
 
-def keep_heap(name: str, text: str, *, hit: Optional[int] = None) -> SavedResult:
+def keep_heap(name: str, text: str, *, hit: Optional[int] = None) -> saved_results.SavedResult:
     """Save the heap in the document *text* under *name* in this gdb's run, which is created if necessary."""
     view = read_heap_view(text, name)
     return save_heap(session.run_of("none"), name, text, view, **_where(hit))
@@ -55,22 +46,24 @@ def _where(hit: Optional[int]) -> dict[str, object]:
 
 def saved_names(kind: str) -> list[str]:
     """Return the names of the results of *kind*, LEDGER, CONTAINERS or HEAP, in this gdb's run."""
-    return [record.name for record in saved_records(session.run, kind)] if session.has_run else []
+    return (
+        [record.name for record in saved_results.saved_records(session.run, kind)] if session.has_run else []
+    )
 
 
 def kept_ledger(text: str) -> Ledger:
     """Return the ledger that *text* names: saved in this gdb's run, a file, or RUN:NAME; raises InputError."""
-    return read_ledger(*_document(text, LEDGER))
+    return read_ledger(*_document(text, saved_results.LEDGER))
 
 
 def kept_survey(text: str) -> Survey:
     """Return the container scan that *text* names, likewise."""
-    return read_survey(*_document(text, CONTAINERS))
+    return read_survey(*_document(text, saved_results.CONTAINERS))
 
 
 def kept_heap(text: str) -> str:
     """Return the document of the heap that *text* names, likewise."""
-    document, label = _document(text, HEAP)
+    document, label = _document(text, saved_results.HEAP)
     read_heap(document, label)
     return document
 
@@ -79,10 +72,10 @@ def _document(text: str, kind: str) -> tuple[str, str]:
     """Return the JSON that *text* names, and its label."""
     own = session.run if session.has_run else None
     try:
-        record = find_saved(own, kind, text)
-        return saved_text(own, record), record.file  # type: ignore[arg-type]
+        record = saved_results.find_saved(own, kind, text)
+        return saved_results.saved_text(own, record), record.file  # type: ignore[arg-type]
     except InputError as error:
-        if error.slug not in MISSING:
+        if error.slug not in saved_results.MISSING:
             raise
         unknown = error
     try:

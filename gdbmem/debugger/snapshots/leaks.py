@@ -25,15 +25,7 @@ from gdbmem.formats.valgrind.memcheck import (
     read_place,
     read_pointers,
 )
-from gdbmem.heap.leaks import (
-    blocks_json,
-    holding_json,
-    leaks_json,
-    print_blocks,
-    print_holding,
-    print_leaks,
-    with_changes,
-)
+from gdbmem.heap import leaks
 from gdbmem.model.calltree import DEFINITELY, INDIRECTLY
 from gdbmem.model.leaks import Block, BlockHolders, Holder, LeakSearch
 from gdbmem.profiles.own_code import stack_sites
@@ -53,9 +45,9 @@ def show_holders(args: argparse.Namespace) -> None:
     with open_output(args.output, force=args.force) as stream:
         found = find_holding(_address(args.holder))
         if args.json:
-            stream.write(holding_json(found))
+            stream.write(leaks.holding_json(found))
         else:
-            print_holding(found, console_on(stream))
+            leaks.print_holding(found, console_on(stream))
 
 
 def _address(text: str) -> int:
@@ -217,9 +209,9 @@ def _search(args: argparse.Namespace) -> None:
         for notice in search.notices:
             warn(notice.sentence)
         if args.json:
-            stream.write(leaks_json(search))
+            stream.write(leaks.leaks_json(search))
         else:
-            print_leaks(search, console_on(stream), top=args.top)
+            leaks.print_leaks(search, console_on(stream), top=args.top)
 
 
 def search_leaks() -> LeakSearch:
@@ -230,7 +222,7 @@ def search_leaks() -> LeakSearch:
     since = session.last_leak_search
     changed, found = (_ask(changed=flag) for flag in (True, False))
     session.last_leak_search = "the last memleaks"
-    return with_changes(found, changed, since=since)
+    return leaks.with_changes(found, changed, since=since)
 
 
 def _ask(*, changed: bool) -> LeakSearch:
@@ -251,9 +243,9 @@ def _blocks(args: argparse.Namespace) -> None:
                 hint="'memleaks' searches again, and lists the records by number",
             )
         if args.json:
-            stream.write(blocks_json(args.blocks, blocks, is_whole=len(blocks) < args.limit))
+            stream.write(leaks.blocks_json(args.blocks, blocks, is_whole=len(blocks) < args.limit))
         else:
-            print_blocks(args.blocks, blocks, console_on(stream), is_whole=len(blocks) < args.limit)
+            leaks.print_blocks(args.blocks, blocks, console_on(stream), is_whole=len(blocks) < args.limit)
 
 
 # A snapshot under memcheck: the heap by path, and a leak search for its unreachable part.

@@ -17,16 +17,7 @@ from gdbmem.errors import TargetError
 from gdbmem.linux.memory.maps import Mapping as Mapped
 from gdbmem.linux.memory.maps import parse_maps, read_maps_text
 from gdbmem.linux.monitoring.limits import waits_for_memory
-from gdbmem.linux.process.process import (
-    ended,
-    parents,
-    process_facts,
-    signals_in,
-    status_fields,
-    thread_ids,
-    thread_lives,
-    traced,
-)
+from gdbmem.linux.process import process
 from gdbmem.linux.process.rights import AS_ROOT, asker
 from gdbmem.linux.process.threads import parse_syscall
 from gdbmem.model.memory import Memory, MemoryUnreadable
@@ -101,7 +92,7 @@ def wait_for(tid: int) -> Optional[int]:
             tries -= 1
             continue
         if slept >= _CHECK_SECONDS:
-            if not thread_lives(tid, tid):
+            if not process.thread_lives(tid, tid):
                 return None
             slept = 0.0
         time.sleep(delay)
@@ -220,7 +211,7 @@ class Freeze:
     def _hold_all(self) -> None:
         standing = {held.tid for held in self.standing}
         while True:
-            every = thread_ids(self.pid) if self._only is None else [self._only]
+            every = process.thread_ids(self.pid) if self._only is None else [self._only]
             fresh = [tid for tid in every if tid not in self.threads and tid not in standing]
             if not fresh:
                 break
@@ -230,7 +221,7 @@ class Freeze:
             for tid in seized:
                 self._await_stop(tid)
         if not self.threads and not standing:
-            raise ended(self.pid)
+            raise process.ended(self.pid)
 
     def _seize(self, tid: int) -> bool:
         try:
@@ -239,7 +230,7 @@ class Freeze:
         except ProcessLookupError:
             return False
         except PermissionError:
-            if not thread_lives(self.pid, tid):
+            if not process.thread_lives(self.pid, tid):
                 return False  # a main thread that has ended stays until all have
             raise self._refused() from None
         self.threads[tid] = HeldThread(tid)
@@ -251,9 +242,9 @@ class Freeze:
         return True
 
     def _refused(self) -> TargetError:
-        facts = process_facts(self.pid)
+        facts = process.process_facts(self.pid)
         if facts.tracer not in (0, os.getpid()):
-            return traced(facts)
+            return process.traced(facts)
         asks = asker()
         why = f"ptrace_scope is {asks.scope}" if asks.scope else "it is traced already, or in a container"
         return TargetError(
@@ -274,7 +265,7 @@ class Freeze:
                 return
             if done:
                 break
-            if delay > _LONGEST_SLEEP and not thread_lives(self.pid, tid):
+            if delay > _LONGEST_SLEEP and not process.thread_lives(self.pid, tid):
                 self.threads.pop(tid, None)  # killed: see wait_for()
                 return
             now = time.monotonic()
@@ -359,7 +350,7 @@ def _let_go(threads: Iterable[HeldThread], pid: int) -> None:
             _restore_for_signal(held, pid)
             ptrace(DETACH, held.tid, 0, held.signal)
         except OSError:  # it was killed meanwhile
-            if held.tid != pid or parents().get(pid) != os.getpid():
+            if held.tid != pid or process.parents().get(pid) != os.getpid():
                 _collect(held.tid)
 
 
@@ -418,9 +409,9 @@ def _first_argument(held: HeldThread, known: PtraceMachine, pid: int) -> Optiona
 
 
 def _pending(pid: int, tid: int) -> bool:
-    fields = status_fields(pid, tid)
-    pending = signals_in(fields, "SigPnd", "ShdPnd")
-    return not fields or bool(pending & ~signals_in(fields, "SigBlk"))
+    fields = process.status_fields(pid, tid)
+    pending = process.signals_in(fields, "SigPnd", "ShdPnd")
+    return not fields or bool(pending & ~process.signals_in(fields, "SigBlk"))
 
 
 def held_threads(freeze: Freeze) -> Iterable[HeldThread]:
@@ -438,13 +429,13 @@ _SI_QUEUE = -1  # sent by sigqueue()
 
 def pending_signals(pid: int) -> set[signal.Signals]:
     """Return the signals pending for *pid* as a whole, or for its first thread; none if it has ended."""
-    mask = signals_in(status_fields(pid), "SigPnd", "ShdPnd")
+    mask = process.signals_in(process.status_fields(pid), "SigPnd", "ShdPnd")
     return {number for number in signal.Signals if mask >> (number - 1) & 1}
 
 
 def waits_for_process(pid: int, number: signal.Signals) -> bool:
     """Return whether *number* is pending for *pid* as a whole, so that any thread may take it."""
-    return bool(signals_in(status_fields(pid), "ShdPnd") >> (number - 1) & 1)
+    return bool(process.signals_in(process.status_fields(pid), "ShdPnd") >> (number - 1) & 1)
 
 
 def send_marked(pid: int, number: signal.Signals, mark: int) -> None:
@@ -484,12 +475,12 @@ def reaches(pid: int, number: signal.Signals) -> bool:
         calls = [(task / "syscall").read_text().split()[:1] for task in Path(f"/proc/{pid}/task").iterdir()]
     except OSError:
         return False
-    return not blocks(status_fields(pid), number) and [str(_SIGWAIT)] not in calls
+    return not blocks(process.status_fields(pid), number) and [str(_SIGWAIT)] not in calls
 
 
 def blocks(fields: Mapping[str, str], number: signal.Signals) -> bool:
     """Return whether the thread with these *fields* of its status blocks *number*; True if it has no mask."""
-    return "SigBlk" not in fields or bool(signals_in(fields, "SigBlk") >> (number - 1) & 1)
+    return "SigBlk" not in fields or bool(process.signals_in(fields, "SigBlk") >> (number - 1) & 1)
 
 
 # Threads that stand still because their control group has no memory left, and its OOM killer is switched off.
