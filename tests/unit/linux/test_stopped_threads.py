@@ -10,6 +10,7 @@ import pytest
 from gdbmem.linux.holding import ptrace, returning_thread
 from gdbmem.linux.holding.returning_thread import RESTORER, CallSites, find_call_sites
 from gdbmem.linux.memory.maps import Mapping, Ranges
+from gdbmem.linux.process import process
 from gdbmem.model.memory import Buffer
 
 CALL_AND_RETURN = b"\x0f\x05\xc3"
@@ -62,7 +63,7 @@ def test_waiting_for_a_clone_of_many_gigabytes_costs_no_look_at_the_thread_every
 
     monkeypatch.setattr(time, "sleep", slept.append)
     monkeypatch.setattr(os, "waitpid", lambda tid, _: (tid if sum(slept) > 0.2 else 0, 0x57F))
-    monkeypatch.setattr(ptrace, "thread_lives", lives)
+    monkeypatch.setattr(process, "thread_lives", lives)
     assert ptrace.wait_for(4711) == 0x57F
     assert len(slept) > 400  # it notices the end of the call at once
     assert 1 <= len(looks) <= 4
@@ -72,6 +73,6 @@ def test_a_thread_that_was_killed_during_a_call_is_not_waited_for(monkeypatch: p
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
     monkeypatch.setattr(os, "waitpid", lambda *_: (0, 0))
-    monkeypatch.setattr(ptrace, "thread_lives", lambda *_: False)
+    monkeypatch.setattr(process, "thread_lives", lambda *_: False)
     assert ptrace.wait_for(4711) is None
     assert sum(slept) < 0.1
