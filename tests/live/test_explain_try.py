@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -179,6 +180,37 @@ def test_a_filter_that_kills_for_the_calls_of_a_copy_kills_neither_it_nor_the_pr
         row = whole(list(explain(target.pid, tried="trim").tried), "glibc")
         assert row.is_as_read
         assert target.type("x\n").readline() == "alive 1\n"
+
+
+STATES = {
+    "stopped": "dirty_decay_ms:-1",
+    "in a PID namespace": "dirty_decay_ms:-1",
+    "a background thread": "background_thread:true,dirty_decay_ms:100000",
+    "divided huge pages": "hpa:true",
+}
+
+
+@pytest.mark.parametrize("state", STATES)
+def test_a_copy_of_a_jemalloc_program_answers_in_whatever_state_the_program_is(
+    program: Program, state: str
+) -> None:
+    environment = {**preloaded("jemalloc"), "MALLOC_CONF": STATES[state]}
+    within = ["unshare", "-p", "-f"] if state == "in a PID namespace" else []
+    if within and (os.geteuid() or shutil.which("unshare") is None):
+        pytest.skip("only root can make a PID namespace, with unshare")
+    with running([*within, program("returns_memory")], environment) as target:
+        pid = int(children(target.pid)) if within else target.pid
+        if state == "stopped":
+            os.kill(pid, signal.SIGSTOP)
+        ledger = explain(pid, tried="purge")
+        if state == "stopped":
+            os.kill(pid, signal.SIGCONT)
+        row = whole(list(ledger.tried), "jemalloc")
+        (malloc,) = ledger.mallocs
+        assert row.returned_bytes is not None and row.returned_bytes > 1 << 20
+        own = int(target.type("purge\n").readline())
+        assert abs(row.returned_bytes - own) <= max(0.01 * own, 1 << 19)
+        assert malloc.live_blocks >= 60 + 6  # of 200 bytes, and of 1 MiB
 
 
 def test_where_no_copy_can_be_made_the_ledger_says_why_nothing_was_tried(program: Program) -> None:
