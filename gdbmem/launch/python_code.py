@@ -126,7 +126,7 @@ _PAGE = 4096
 # Offsets in the two pages; the second one begins with the flag.
 _NOTING, _RESULT, _TEXT = 2048, _PAGE + 8, _PAGE + 16
 _READ_WRITE, _READ_EXECUTE, _PRIVATE_ANONYMOUS = 3, 5, 0x22
-_TRIES = 5
+_TRIES = 5  # of a call that finds the list full, or its pages in use
 _QUEUED = b"\0\0\0\0\1"  # at _RESULT: Py_AddPendingCall returned 0
 _FAILED = (1 << 64) - 4096  # results from here on are errors
 

@@ -156,7 +156,7 @@ def test_a_copier_of_a_process_may_be_killed_at_each_step_and_harms_it_at_none(
 def test_an_injector_of_code_may_be_killed_at_each_step_and_the_program_is_not_harmed(
     program: Program, killed_after: Callable[[int], None], kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(python_code, "_TRIES", 1)
+    monkeypatch.setattr(python_code, "_MOST_CALLS", 1)
     called = [one for one in pythons() if version(one) < (3, 14)]
     if not called:
         pytest.skip(NO_CALL)
@@ -173,7 +173,7 @@ def test_a_caller_through_a_thread_may_be_killed_at_any_moment(
 ) -> None:
     if action == "python start" and sys.version_info >= (3, 14):
         pytest.skip(NO_CALL)
-    monkeypatch.setattr(python_code, "_TRIES", 1)
+    monkeypatch.setattr(python_code, "_MOST_CALLS", 1)
     kinds = ",".join(kind for kind in KINDS if kind != "epoll")
     killed = 0
     with running([sys.executable, "-c", WATCHES, program("notices_harm"), kinds]) as target:
