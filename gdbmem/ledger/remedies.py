@@ -359,6 +359,10 @@ _SETTINGS: dict[str, Sequence[_Setting]] = {
         _Setting(b"narenas\0", "", "narenas:2", "threads wait for each other in malloc"),
         _Setting(b"opt.thp\0", "", "thp:never", "more misses of the TLB"),
         _Setting(b"opt.tcache\0", "", "tcache:false", "each malloc and free takes a lock"),
+        _Setting(b"opt.tcache_max\0", "", "tcache_max:1024", "each malloc of more than 1 KiB takes a lock"),
+        _Setting(
+            b"opt.lg_tcache_max\0", "", "lg_tcache_max:10", "each malloc of more than 1 KiB takes a lock"
+        ),
     ),
     "tcmalloc": (
         _Setting(
@@ -387,6 +391,13 @@ _SETTINGS: dict[str, Sequence[_Setting]] = {
             "MIMALLOC_DECOMMIT_DELAY",
             "0",
             "a system call whenever pages become free",
+            unless=b"purge_delay\0",
+        ),
+        _Setting(
+            b"page_reset\0",
+            "MIMALLOC_PAGE_RESET",
+            "1",
+            "the kernel takes free pages when memory is short: until then they are resident",
             unless=b"purge_delay\0",
         ),
     ),

@@ -51,6 +51,14 @@ def test_jemallocs_settings_go_by_the_variable_that_this_build_reads(variable: s
 def test_a_setting_that_a_later_release_has_renamed_is_tried_by_one_name() -> None:
     assert settings({"mimalloc": b"\0segment_decommit_delay\0"}) == ["MIMALLOC_DECOMMIT_DELAY=0"]
     assert settings({"mimalloc": b"\0decommit_delay\0purge_delay\0"}) == ["MIMALLOC_PURGE_DELAY=0"]
+    reset = (
+        b"\0abandoned_page_reset\0segment_decommit_delay\0"  # linkers let a word be the end of another one
+    )
+    assert settings({"mimalloc": reset}) == ["MIMALLOC_DECOMMIT_DELAY=0", "MIMALLOC_PAGE_RESET=1"]
+    assert settings({"mimalloc": b"\0deprecated_page_reset\0purge_delay\0"}) == ["MIMALLOC_PURGE_DELAY=0"]
+    sizes = {b"opt.tcache_max\0": "tcache_max:1024", b"opt.lg_tcache_max\0": "lg_tcache_max:10"}
+    for word, setting in sizes.items():
+        assert settings({"jemalloc": b"\0MALLOC_CONF\0" + word}) == [f"MALLOC_CONF={setting}"]
     assert settings({"tcmalloc": b"\0TCMALLOC_RELEASE_RATE\0", "musl": b""}) == ["TCMALLOC_RELEASE_RATE=10"]
 
 
