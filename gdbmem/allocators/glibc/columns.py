@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
     from gdbmem.allocators.glibc.heap import HeapReading
 
-_PIECE = 1 << 18  # addresses looked up at a time
+_PIECE = 1 << 18  # chunks and addresses at a time
+_LARGE = 1 << 8  # units: larger chunks are not told apart
 
 
 class ColumnWalker:
@@ -67,35 +68,38 @@ class ColumnWalker:
         if address < limit:
             tally.stopped_why = why_stopped(head)
         if units:
+            units.append(np.array([(address - tally.start) // UNIT], np.uint32))
             self._keep(tally, np.concatenate(units), np.concatenate(in_use), cached)
         else:
             tally.strays += len(cached)
 
-    def _keep(self, tally: HeapTally, units: Any, live: Any, cached: Cached) -> None:
+    def _keep(self, tally: HeapTally, bounds: Any, live: Any, cached: Cached) -> None:
+        """Keep the chunks between *bounds*, which are one more than *live*."""
         np = import_numpy()
-        last = np.uint32((tally.stopped_at - tally.start) // UNIT)
-        sizes = np.diff(units, append=last)
         for addresses, state in ((cached.tcache, -1), (cached.fastbins, FASTBIN)):
-            _mark_free(tally, addresses, state, (units, live, sizes))
-        counts = np.bincount(sizes[live & (sizes < 1 << 8)])
+            _mark_free(tally, addresses, state, (bounds, live))
+        counts = np.zeros(_LARGE + 1, np.int64)
+        for begin in range(0, len(live), _PIECE):
+            sizes = np.diff(bounds[begin : begin + _PIECE + 1]) * live[begin : begin + _PIECE]
+            counts += np.bincount(np.minimum(sizes, _LARGE), minlength=len(counts))
         for size in TCACHE_CHUNKS:
-            if size // UNIT < len(counts) and counts[size // UNIT]:
+            if counts[size // UNIT]:
                 tally.sizes.setdefault(size, [0] * STATES)[LIVE] = int(counts[size // UNIT])
-        self._tables[tally.start] = ChunkTable(tally.start, tally.stopped_at, units, live)
+        self._tables[tally.start] = ChunkTable(tally.start, tally.stopped_at, bounds[:-1], live)
 
 
-def _mark_free(tally: HeapTally, addresses: Sequence[int], state: int, columns: tuple[Any, Any, Any]) -> None:
+def _mark_free(tally: HeapTally, addresses: Sequence[int], state: int, columns: tuple[Any, Any]) -> None:
     """Mark the chunks at *addresses* as not live; those of fastbins are counted by size, others are strays."""
     np = import_numpy()
-    units, live, sizes = columns
+    bounds, live = columns
     for begin in range(0, len(addresses), _PIECE):
         some = np.asarray(addresses[begin : begin + _PIECE], dtype=np.uint64)
         wanted = ((some - np.uint64(tally.start)) // np.uint64(UNIT)).astype(np.uint32)
-        number = np.minimum(np.searchsorted(units, wanted), len(units) - 1)
-        number = number[(units[number] == wanted) & live[number]]
+        number = np.minimum(np.searchsorted(bounds[:-1], wanted), len(live) - 1)
+        number = number[(bounds[number] == wanted) & live[number]]
         live[number] = False
         tally.strays += len(some) - len(number)
         if state == FASTBIN:
-            found, counts = np.unique(sizes[number], return_counts=True)
+            found, counts = np.unique(bounds[number + 1] - bounds[number], return_counts=True)
             for size, count in zip(found.tolist(), counts.tolist()):
                 tally.sizes.setdefault(size * UNIT, [0] * STATES)[FASTBIN] += count

@@ -20,6 +20,7 @@ _X86_64, _AARCH64 = 62, 183
 _REGISTERS = 112  # their offset in struct elf_prstatus
 _CODE = 5  # flags: readable, executable
 _HEADER = 64  # bytes of an ELF header
+_FEW = 24  # first bytes of a page, which tell most pages from those of zeros
 _EXTENDED = 0xFFFF  # more segments than fit in the header's field
 
 
@@ -188,8 +189,8 @@ class CoreFile:
 
     def _written(self) -> Ranges:
         """Return the pages that are not all zeros: the others may never have been touched."""
-        zeros = bytes(PAGE)
-        found = []
+        data, zeros, few = self._data, bytes(PAGE), bytes(_FEW)
+        found: list[tuple[int, int]] = []
         for segment in self._segments:
             shift = segment.start - segment.offset
             for start, end in self._stored(segment.offset, segment.offset + segment.present):
@@ -198,7 +199,7 @@ class CoreFile:
                 found += [
                     (at + shift, at + shift + PAGE)
                     for at in range(first, end, PAGE)
-                    if self._data[at : at + PAGE] != zeros
+                    if data[at : at + _FEW] != few or data[at : at + PAGE] != zeros
                 ]
         return Ranges(found)
 
