@@ -9,6 +9,7 @@ from typing import Any
 
 _THREADS = "OPENBLAS_NUM_THREADS"
 _FIRST, _FIRST_BYTES, _PAGE = 2, 31 << 20, 4096  # blocks of memory, their bytes
+_SPARSE = 16  # times as many numbers as values from which on sorting is faster than a table
 
 
 def import_numpy() -> Any:
@@ -111,3 +112,21 @@ def distinct(values: Any) -> Any:
     np = import_numpy()
     ordered = np.sort(values, kind="stable")
     return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
+
+
+def places_of(values: Any) -> tuple[Any, Any]:
+    """Return distinct() of a column of integers, none of which is negative, and the place of each there."""
+    np = import_numpy()
+    most = int(values.max()) if len(values) else 0
+    if most < _SPARSE * len(values):
+        is_there = np.zeros(most + 1, bool)
+        is_there[values] = True
+        place = np.cumsum(is_there, dtype=index_type(most))
+        place -= 1
+        return np.flatnonzero(is_there).astype(values.dtype), place[values]
+    by = np.argsort(values, kind="stable")
+    ordered = values[by]
+    new = np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]
+    place = np.empty(len(values), np.int64)
+    place[by] = np.cumsum(new) - 1
+    return ordered[new], place

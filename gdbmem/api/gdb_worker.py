@@ -64,12 +64,13 @@ def _heap(request: JsonObject) -> str:
     from gdbmem.model.heap_graph import HeapQuery  # as above
 
     query = from_json(HeapQuery, request["query"])
+    for_all = HeapQuery() if request.get("whole") else query
     if request.get("core"):
-        graph = read_graph_of_core(Path(request["core"]), None)
+        graph = read_graph_of_core(Path(request["core"]), None, for_all)
     else:
         memory, threads = _stopped(request)
         swapped = bool(request["swapped"])
-        graph = read_stopped_graph(request["pid"], request["name"], memory, threads, swapped=swapped)
+        graph = read_stopped_graph(request["pid"], request["name"], memory, threads, for_all, swapped=swapped)
     if request.get("whole"):
         return json.dumps(_whole(graph, query, request))
     return json.dumps(as_json(answer(graph, query)))

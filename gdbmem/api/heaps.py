@@ -51,14 +51,15 @@ def heap(
     check_not_own(pid)
     from gdbmem.inspection.heap_graph import answer, read_graph  # slow to import
 
-    return answer(read_graph(pid, fork=copy, swapped=swapped, say=progress or (lambda text: None)), query)
+    say = progress or (lambda text: None)
+    return answer(read_graph(pid, query, fork=copy, swapped=swapped, say=say), query)
 
 
 def heap_of_core(core: Operand, program: Optional[Operand] = None, query: HeapQuery = _WHOLE) -> HeapView:
     """Return the same of a core file; *program* is the program's file, if it has moved. Raises InputError."""
     from gdbmem.inspection.heap_graph import answer, read_graph_of_core  # slow to import
 
-    return answer(read_graph_of_core(Path(core), Path(program) if program else None), query)
+    return answer(read_graph_of_core(Path(core), Path(program) if program else None, query), query)
 
 
 def whole_heap(
@@ -77,7 +78,7 @@ def whole_heap(
     from gdbmem.inspection.heap_graph import read_graph, whole_answer  # slow to import
 
     say = progress or (lambda text: None)
-    return whole_answer(read_graph(pid, fork=copy, swapped=swapped, say=say), query)
+    return whole_answer(read_graph(pid, _WHOLE, fork=copy, swapped=swapped, say=say), query)
 
 
 def whole_heap_of_core(
@@ -86,7 +87,7 @@ def whole_heap_of_core(
     """Return the same of a core file; arguments and exceptions as for heap_of_core()."""
     from gdbmem.inspection.heap_graph import read_graph_of_core, whole_answer  # slow to import
 
-    return whole_answer(read_graph_of_core(Path(core), Path(program) if program else None), query)
+    return whole_answer(read_graph_of_core(Path(core), Path(program) if program else None, _WHOLE), query)
 
 
 # -- heaps that are saved, and their changes --------------------------------------------------------------

@@ -105,6 +105,10 @@ def chain_ends(up: Any) -> Any:
     np = import_numpy()
     for begin in range(0, len(up), _AT_A_TIME):
         here = up[begin : begin + _AT_A_TIME]
+        # Lists: where each leads to the one before, all lead where the first of them does.
+        place = np.arange(len(here), dtype=here.dtype)
+        place[1:][here[1:] == place[1:] + (begin - 1)] = 0
+        here[:] = here[np.maximum.accumulate(place)]
         while True:
             further = np.where(here >= begin, here.take(here - begin, mode="clip"), here)
             if (further == here).all():
@@ -378,12 +382,13 @@ def _add_up(t: Any, begin: int, end: int, columns: Sequence[Any]) -> None:
     """Add the sums of the blocks from *begin* to *end*, whose own are complete but for these, to their dominators'."""
     np = import_numpy()
     above = t[begin:end]
-    level = _levels(above, begin)
-    deepest = int(level.max()) if len(level) else 0
-    if deepest > _DEEP:
+    rows = np.arange(begin, end, dtype=np.int32)
+    of_lists = np.count_nonzero(above == rows - 1)
+    level = _levels(above, begin) if of_lists * 16 < len(rows) * 15 else None
+    deepest = int(level.max()) if level is not None and len(level) else 0
+    if level is None or deepest > _DEEP:
         _bottom_up(t, begin, end, columns)
         return
-    rows = np.arange(begin, end, dtype=np.int32)
     if deepest:
         by = np.argsort(level, kind="stable")
         rows, above, level = rows[by], above[by], level[by]

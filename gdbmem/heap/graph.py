@@ -8,10 +8,9 @@ than that hold nothing of it: an iterator on a stack does not share what a varia
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 from gdbmem.arrays import import_numpy, index_type, joined, release_freed_memory, runs_of
 from gdbmem.heap.dominators import dominators, retain
@@ -24,6 +23,7 @@ _ROWS = 1 << 18
 
 # How a block is reached: 0 for one that is not.
 VARIABLE, VARIABLE_BACK, STACK, STACK_BACK, TEXT_END = 1, 2, 3, 4, 5
+PHASES = 6
 UNREACHED = 0
 
 
@@ -52,8 +52,8 @@ class Graph:
     text_ends: tuple[Any, Any]
     live: Any  # of blocks
     unit: Any  # where each block begins, in units of 16 bytes, and one more
-    trees: Any  # of blocks: nodes of trees and of lists, by their links
-    lists: Any
+    trees: Any = None  # of blocks: nodes of trees and of lists, by their links; None: no edge was classified
+    lists: Any = None
 
     @property
     def nodes(self) -> int:
@@ -72,19 +72,14 @@ class Graph:
             sizes <<= 4
         return sizes
 
-    def bytes_of(self, nodes: Any) -> int:
-        """Return the bytes of all of *nodes*."""
-        return sum(
-            int(self.sizes_of(nodes[begin : begin + _ROWS]).sum()) for begin in range(0, len(nodes), _ROWS)
-        )
-
-    def bytes_where(self, some: Any) -> int:
-        """Return the bytes of the blocks where *some* (bool, for each block) is true."""
+    def bytes_by(self, kind: Any, count: int) -> Any:
+        """Return the bytes of the blocks of each *kind*, by a number for each block, less than *count*; int64."""
         np = import_numpy()
-        return sum(
-            int(self.sizes_of(begin + np.flatnonzero(some[begin : begin + _ROWS])).sum())
-            for begin in range(0, len(some), _ROWS)
-        )
+        sums = np.zeros(count)
+        for begin in range(0, self.blocks, _ROWS):
+            units = np.diff(self.unit[begin : begin + _ROWS + 1])
+            sums += np.bincount(kind[begin : begin + _ROWS], weights=units, minlength=count)
+        return sums.astype(np.int64) << 4
 
     def forget_edges(self) -> None:
         """Drop the edges, which take most memory: nothing can be searched afterwards."""
@@ -99,7 +94,12 @@ class Graph:
 
 
 def make_graph(
-    edges: Any, links: Classified, live: Any, unit: Any, places: Sequence[Place], words: tuple[Any, Any]
+    edges: Any,
+    links: Optional[Classified],
+    live: Any,
+    unit: Any,
+    places: Sequence[Place],
+    words: tuple[Any, Any],
 ) -> Graph:
     """Return the graph of the edges between blocks, and those of *words*: of each its place's number, and its block."""
     np = import_numpy()
@@ -110,8 +110,9 @@ def make_graph(
     new[1:] = (of_place[1:] != of_place[:-1]) | (blocks[1:] != blocks[:-1])
     of_place, blocks = of_place[new], blocks[new]
     to = np.concatenate((edges.to, blocks))
-    of_blocks = to[: len(edges.to)]
-    np.invert(of_blocks, out=of_blocks, where=links.back)
+    if links is not None:
+        of_blocks = to[: len(edges.to)]
+        np.invert(of_blocks, out=of_blocks, where=links.back)
     more = np.cumsum(np.bincount(of_place, minlength=len(places))) + int(edges.first[-1])
     return Graph(
         blocks=len(live),
@@ -121,8 +122,8 @@ def make_graph(
         text_ends=edges.text_ends,
         live=live,
         unit=unit,
-        trees=links.trees,
-        lists=links.lists,
+        trees=links.trees if links is not None else None,
+        lists=links.lists if links is not None else None,
     )
 
 
@@ -133,16 +134,7 @@ class Reached:
     order: Any  # int32
     parent: Any  # int32; that of a place is the number of nodes
     phase_ends: list[int]  # how many nodes had been found after each phase
-
-    def phases(self, nodes: int) -> Any:
-        """Return for each node in which phase it was found, uint8; 0: never."""
-        np = import_numpy()
-        found = np.zeros(nodes, np.uint8)
-        begin = 0
-        for phase, end in enumerate(self.phase_ends, 1):
-            found[self.order[begin:end]] = phase
-            begin = end
-        return found
+    phases: Any  # in which phase each node was found, uint8; 0: never
 
 
 def search(graph: Graph) -> Reached:
@@ -156,7 +148,7 @@ def search(graph: Graph) -> Reached:
         if phase in (VARIABLE, STACK):
             starts = numbers[passing == (phase == STACK)]
             searching.start(starts, np.full(len(starts), graph.nodes, np.int32))
-        else:
+        elif graph.trees is not None:
             searching.start(*searching.ends_back())
         searching.run(back=phase in (VARIABLE_BACK, STACK_BACK))
     while len((found := searching.ends_of_texts())[0]):
@@ -165,7 +157,11 @@ def search(graph: Graph) -> Reached:
     searching.end_phase()
     order = joined(searching.found())
     release_freed_memory()
-    return Reached(order, parent, searching.phase_ends)
+    phases, begin = np.zeros(graph.nodes, np.uint8), 0
+    for number, end in enumerate(searching.phase_ends, 1):
+        phases[order[begin:end]] = number
+        begin = end
+    return Reached(order, parent, searching.phase_ends, phases)
 
 
 class _Search:
@@ -284,9 +280,8 @@ class _Search:
         start = np.array(level, np.int64)
         step = start - np.array(before, np.int64)
         rows = start + step * np.arange(_AHEAD // len(level) + 1)[:, None]
-        rows = rows[: _true_rows((rows >= 0) & (rows < self.graph.blocks))]
-        follows = (self._only[rows[:-1]] == rows[1:]) & (self.parent[rows[1:]] == -1)
-        rows = rows[: _true_rows(follows) + 1].astype(np.int32)
+        rows = rows[: _true_rows((rows >= 0) & (rows < self.graph.blocks))].astype(np.int32)
+        rows = rows[: _true_rows(self._lead_on(np.array(before, np.int32), rows)) + 1]
         found = rows[1:]
         self.parent[found] = rows[:-1]
         if (self.parent[found] == rows[:-1]).all():
@@ -294,20 +289,25 @@ class _Search:
         self.parent[found] = -1  # two lists meet
         return found[:0]
 
-    @cached_property
-    def _only(self) -> Any:
-        """For each block the one that its only link onward leads to, int32; -1 if it has none or several."""
+    def _lead_on(self, before: Any, rows: Any) -> Any:
+        """Return of all *rows* but the last one which blocks lead to the one in the next row and to nothing else new.
+
+        *before* is the row before the first one.
+        """
         np = import_numpy()
-        graph = self.graph
-        only = np.full(graph.blocks, -1, np.int32)
-        for begin in range(0, graph.blocks, _ROWS):
-            first = graph.first[begin : min(begin + _ROWS, graph.blocks) + 1]
-            to = graph.to[int(first[0]) : int(first[-1])]
-            onward = np.flatnonzero(to >= 0)
-            low, high = np.searchsorted(onward, (first[:-1] - first[0], first[1:] - first[0]))
-            single = np.flatnonzero(high - low == 1)
-            only[begin + single] = to[onward[low[single]]]
-        return only
+        graph, blocks, following = self.graph, rows[:-1].ravel(), rows[1:].ravel()
+        begin = graph.first[blocks]
+        count = graph.first[blocks + 1] - begin
+        target = graph.to[runs_of(begin, count)]
+        is_next = target == np.repeat(following, count)
+        is_known = (target < 0) | (target == np.repeat(np.append(before, blocks)[: len(blocks)], count))
+        is_known |= is_next
+        is_known[~is_known] = self.parent[target[~is_known]] != -1
+        ends = np.append(0, np.cumsum(count))
+        known, leads = (np.append(0, np.cumsum(column)) for column in (is_known, is_next))
+        leads_on = (known[ends[1:]] - known[ends[:-1]] == count) & (leads[ends[1:]] > leads[ends[:-1]])
+        leads_on &= self.parent[following] == -1
+        return leads_on.reshape(rows[1:].shape)
 
     def ends_back(self) -> tuple[Any, Any]:
         """Return the blocks not found that a link back from a found one leads to, and those that it leads from."""
@@ -418,18 +418,19 @@ def _arcs(graph: Graph, reached: Reached, number: Any, tree: Any) -> tuple[Any, 
     np = import_numpy()
     ends = np.array(reached.phase_ends[:-1])
     several = np.zeros(len(tree), bool)
-    for _, target in _counted(graph, number, ends, tree, differing=True):
-        several[target] = True
     sources, targets = [np.zeros(0, np.int32)], [np.zeros(0, np.int32)]
-    for source, target in _counted(graph, number, ends, tree, differing=False):
-        keep = several.take(target)
-        sources.append(source[keep])
-        targets.append(target[keep])
+    for source, target in _not_searched(graph, number, ends, tree):
+        several[target] = True
+        sources.append(source)
+        targets.append(target)
+    also = np.flatnonzero(several).astype(np.int32)
+    sources.append(tree[also])
+    targets.append(also)
     return joined(sources), joined(targets)
 
 
-def _counted(graph: Graph, number: Any, ends: Any, tree: Any, *, differing: bool) -> Any:
-    """Yield the edges that hold something, piece by piece; with *differing* those that the search didn't go."""
+def _not_searched(graph: Graph, number: Any, ends: Any, tree: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield the edges that hold something and that the search didn't go, piece by piece."""
     np = import_numpy()
     for begin in range(0, graph.nodes, _ROWS):
         end = min(begin + _ROWS, graph.nodes)
@@ -438,8 +439,7 @@ def _counted(graph: Graph, number: Any, ends: Any, tree: Any, *, differing: bool
         is_back = to < 0
         target = number[np.where(is_back, ~to, to)]
         keep = (source > 0) & (target > 0)
-        if differing:
-            keep &= tree.take(target) != source
+        keep &= tree.take(target) != source
         # A link to the block that led here holds nothing, nor does one that is weaker than what holds the block.
         keep &= tree.take(source) != target
         keep = np.flatnonzero(keep)
@@ -448,6 +448,7 @@ def _counted(graph: Graph, number: Any, ends: Any, tree: Any, *, differing: bool
         keep = (np.searchsorted(ends, source - 1, "right") <= phase) & (
             ~is_back | (phase & 1 == 1) | (phase == 4)
         )
+        keep = np.flatnonzero(keep)
         yield source[keep], target[keep]
 
 
@@ -465,7 +466,7 @@ class Lost(NamedTuple):
 def lost_blocks(graph: Graph, reached: Reached) -> tuple[Any, Any]:
     """Return for each block whether no word leads to it, and whether only the end of a text may."""
     np = import_numpy()
-    phases = reached.phases(graph.nodes)[: graph.blocks]
+    phases = reached.phases[: graph.blocks]
     return graph.live & (phases == 0), np.asarray(phases == TEXT_END)
 
 

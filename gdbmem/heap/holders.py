@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from gdbmem.arrays import import_numpy, index_type, joined, release_freed_memory, runs_of
+from gdbmem.arrays import distinct, import_numpy, joined, places_of, release_freed_memory, runs_of
 from gdbmem.errors import TargetError
 from gdbmem.heap.dominators import chain_ends, highest, retain, sums_above
-from gdbmem.heap.graph import STACK as BY_STACK
 from gdbmem.heap.graph import (
-    TEXT_END,
+    PHASES,
+    STACK_BACK,
+    VARIABLE,
+    VARIABLE_BACK,
     Graph,
     Held,
     hold,
@@ -23,6 +24,7 @@ from gdbmem.heap.graph import (
     numbered,
     search,
 )
+from gdbmem.heap.graph import STACK as BY_STACK
 from gdbmem.heap.links import classify
 from gdbmem.heap.words import FAR
 from gdbmem.model.heap_graph import (
@@ -48,10 +50,12 @@ if TYPE_CHECKING:
     from gdbmem.heap.words import Edges
 
 _PARTS = 3
-_ROWS = 1 << 18  # blocks that are looked at together
+_ROWS = 1 << 16  # blocks that are looked at together
 _ROUNDS = 40  # in which holders of what several hold are searched
 _MOST_WORDS, _LONGEST_PATH = 20, 40
 _REACHED = ("nothing", "variables", "variables", "stacks", "stacks", "remainders")
+_SMALL = 1 << 20  # kinds of blocks that are looked up in a table
+_CELLS = 1 << 16  # of rows and kinds, that are counted at once
 _GROUPS = 3  # below each holder
 _LEAST_SHARE = 0.05  # of the heap, that a group below a holder retains
 ROOT, BY_TYPE, BY_SIZE = "root", "type", "size"
@@ -78,14 +82,11 @@ class HeapGraph:
 
     def graph(self) -> Graph:
         """Return the graph of the blocks and of what leads to them, to be called once: the edges go into it."""
-        sizes = self.blocks.sizes()
         words = (self.outside.numbers, self.outside.blocks)
-        links = classify(self.edges, sizes)
-        del sizes
+        links = classify(self.edges, self.blocks.sizes()) if self.edges.weak is not None else None
         release_freed_memory()
         graph = make_graph(self.edges, links, self.blocks.live, self.blocks.unit, self.outside.places, words)
-        no_edges = links.back[:0].copy()  # a mere slice would keep the column
-        self.edges = replace(self.edges, first=graph.first, to=graph.to, weak=no_edges)
+        self.edges = replace(self.edges, first=graph.first, to=graph.to, weak=None)
         return graph
 
 
@@ -130,39 +131,74 @@ class Answers:
         index = {name: number for number, name in enumerate(self.class_names)}
         known = {vtable: index[name] for vtable, name in self.found.classes.items()}
         found = np.zeros(self.graph.blocks, np.min_scalar_type(len(self.class_names)))
-        values, which = np.unique(vtables, return_inverse=True)
+        values, which = places_of(vtables)
         numbers = np.array([known.get(vtable, 0) for vtable in values.tolist()], np.int32)
         found[blocks] = numbers[which] if len(values) else 0
         return found
 
-    def parts_of(self, blocks: Iterable[Any], most: int = _PARTS) -> list[Part]:
-        """Return what the columns of *blocks* are, by size and class, those with most bytes first."""
+    @cached_property
+    def kinds(self) -> Kinds:
+        """The sizes and classes that blocks have."""
         np = import_numpy()
-        kinds: dict[tuple[int, int], Any] = {}  # blocks, and how many are nodes of trees and of lists
-        for some in blocks:
-            keys, which = np.unique(self._kinds_of(some), return_inverse=True)
-            counts = [np.bincount(which)]
-            for nodes in (self.graph.trees, self.graph.lists):
-                counts.append(np.bincount(which, weights=nodes[some], minlength=len(keys)))
-            sizes, classes = np.divmod(keys, len(self.class_names))
-            for kind, one in zip(zip(sizes.tolist(), classes.tolist()), np.stack(counts, 1).astype(np.int64)):
-                kinds[kind] = kinds.get(kind, 0) + one
+        unit, many = self.graph.unit, len(self.class_names)
+        is_small, large = np.zeros(_SMALL, bool), [np.zeros(0, np.int64)]
+
+        def keys(begin: int) -> tuple[Any, Any]:
+            key = np.diff(unit[begin : begin + _ROWS + 1]).astype(np.int64) * many
+            key += self.class_of[begin : begin + _ROWS]
+            return key, np.flatnonzero(key >= _SMALL)
+
+        for begin in range(0, self.graph.blocks, _ROWS):
+            key, at = keys(begin)
+            large.append(key[at])
+            key[at] = 0  # no block has that
+            is_small[key] = True
+        is_small[0] = False
+        found = np.concatenate((np.flatnonzero(is_small), distinct(joined(large))))
+        place = np.zeros(_SMALL, np.min_scalar_type(len(found)))
+        place[found[found < _SMALL]] = np.arange(np.count_nonzero(is_small))
+        of = np.empty(self.graph.blocks, place.dtype)
+        for begin in range(0, len(of), _ROWS):
+            key, at = keys(begin)
+            of[begin : begin + _ROWS] = place.take(key, mode="clip")
+            of[begin + at] = np.searchsorted(found, key[at])
+        return Kinds(found, of)
+
+    def _parts_of(self, rows: Sequence[Row]) -> list[list[Part]]:
+        """Return what the blocks that each of *rows* retains are, by size and class, those with most bytes first."""
+        np = import_numpy()
+        kinds, graph, row_of = self.kinds, self.graph, self._row_of(rows)
+        many, found = len(kinds.numbers), list[list[Part]]()
+        at_once = max(_CELLS // max(many, 1), 1)
+        for begin in range(0, len(rows), at_once):
+            sums = np.zeros((3, min(at_once, len(rows) - begin) * many), np.int64)
+            for first in range(0, len(row_of), _ROWS):
+                row, nodes = (column[first : first + _ROWS] for column in (row_of, self.held.nodes))
+                some = np.flatnonzero((row >= begin) & (row < begin + at_once) & (nodes < graph.blocks))
+                nodes = nodes[some]
+                key = (row[some].astype(np.int64) - begin) * many + kinds.of[nodes]
+                sums[0] += np.bincount(key, minlength=sums.shape[1])
+                for total, is_one in zip(sums[1:], (graph.trees, graph.lists)):
+                    total += np.bincount(key[np.flatnonzero(is_one[nodes])], minlength=sums.shape[1])
+            found += map(self._largest, np.swapaxes(sums.reshape(3, -1, many), 0, 1))
+        return found
+
+    def _largest(self, sums: Any) -> list[Part]:
+        """Return the largest kinds, by how many blocks of each there are, how many of trees, and how many of lists."""
+        np = import_numpy()
         found = []
-        for (size, of_class), numbers in kinds.items():
-            count, trees, lists = numbers.tolist()
+        for kind in np.flatnonzero(sums[0]).tolist():
+            count, trees, lists = sums[:, kind].tolist()
             structure = next(
                 (name for name, nodes in (("tree", trees), ("list", lists)) if 2 * nodes > count > 1), ""
             )
-            usable = size - self.found.blocks.header_bytes
-            found.append(Part(count, count * size, usable, self.class_names[of_class], structure))
-        return sorted(found, key=lambda part: (-part.bytes, part.block_bytes, part.class_name))[:most]
+            found.append(self._part(int(self.kinds.numbers[kind]), count, structure))
+        return sorted(found, key=lambda part: (-part.bytes, part.block_bytes, part.class_name))[:_PARTS]
 
-    def _kinds_of(self, blocks: Any) -> Any:
-        """Return size and class of each of *blocks* as one number, int64."""
-        kinds = self.graph.sizes_of(blocks)
-        kinds *= len(self.class_names)
-        kinds += self.class_of[blocks]
-        return kinds
+    def _part(self, kind: int, count: int, structure: str = "") -> Part:
+        units, number = divmod(kind, len(self.class_names))
+        usable = (units << 4) - self.found.blocks.header_bytes
+        return Part(count, (count * units) << 4, usable, self.class_names[number], structure)
 
     @cached_property
     def class_names(self) -> Sequence[str]:
@@ -175,9 +211,6 @@ class Answers:
     def tops(self) -> Any:
         """For each number its dominator just below what is above all."""
         return highest(self.held.dominator)
-
-    def _size_of(self, block: int) -> int:
-        return int(self.graph.unit[block + 1]) - int(self.graph.unit[block]) << 4
 
     def _own_numbers(self) -> Any:
         np = import_numpy()
@@ -209,9 +242,8 @@ class Answers:
         if not len(numbers):
             return []
         low, high = self._two_holders(numbers, sources, targets)
-        key, first, which = np.unique(
-            low.astype(np.int64) * self.graph.nodes + high, return_index=True, return_inverse=True
-        )
+        key, which = places_of(low.astype(np.int64) * self.graph.nodes + high)
+        first = _first_of_each(which, len(key))
         columns = (self.held.retained[numbers], self.held.blocks[numbers], self._own_bytes(numbers))
         sums = [np.bincount(which, weights=column).astype(np.int64) for column in columns]
         order = np.argsort(which, kind="stable")
@@ -245,20 +277,23 @@ class Answers:
                 break
         return low[numbers], high[numbers]
 
-    def with_parts(self, row: Row, depth: int) -> Holder:
-        """Return the holder of *row* with what it retains, and to *depth* what is below it."""
+    def with_parts(self, rows: Sequence[Row], depth: int) -> list[Holder]:
+        """Return the holders of *rows* with what they retain, and to *depth* what is below each."""
+        found = []
+        for row, parts in zip(rows, self._parts_of(rows)):
+            below = self.inside(row, depth)
+            if len(below) == 1 and below[0].parts[0].blocks == row.holder.retained_blocks:
+                below = []  # it says the same as the parts
+            found.append(row.holder._replace(parts=parts, below=below))
+        return found
+
+    def _row_of(self, rows: Sequence[Row]) -> Any:
+        """Return for each number which of *rows* retains it; -1: none of them."""
         np = import_numpy()
-        mine = np.zeros(len(self.held.nodes), bool)
-        mine[row.numbers] = True
-        pieces = range(0, len(mine), _ROWS)
-        parts = self.parts_of(
-            self._blocks_of(begin + np.flatnonzero(mine[self.tops[begin : begin + _ROWS]]))
-            for begin in pieces
-        )
-        below = self.inside(row, depth)
-        if len(below) == 1 and below[0].parts[0].blocks == row.holder.retained_blocks:
-            below = []  # it says the same as the parts
-        return row.holder._replace(parts=parts, below=below)
+        row_of_top = np.full(len(self.held.nodes), -1, np.min_scalar_type(-max(len(rows), 1)))
+        for place, row in enumerate(rows):
+            row_of_top[row.numbers] = place
+        return row_of_top[self.tops]
 
     # -- what would come back ------------------------------------------------------------------------------
 
@@ -270,10 +305,7 @@ class Answers:
             return [None] * (count + 1)
         row_of = np.full(graph.blocks, -1, np.int32)
         if rows:
-            row_of_top = np.full(len(self.held.nodes), -1, np.int32)
-            for place, row in enumerate(rows):
-                row_of_top[row.numbers] = place
-            row_of = row_of_top[self.tops][self.held.number[: graph.blocks]]
+            row_of[:] = self._row_of(rows)[self.held.number[: graph.blocks]]
         row_of[self._lost[0]] = count
         return [*pages.given_back(row_of, count + 1)]
 
@@ -334,27 +366,28 @@ class Answers:
         np = import_numpy()
         if depth <= 0 or not len(numbers):
             return []
-        folds, held = self._folds, self.held
+        folds, held, kinds = self._folds, self.held, self.kinds
         pieces = [numbers[begin : begin + _ROWS] for begin in range(0, len(numbers), _ROWS)]
-        sums = Counter[int]()
+        sums = np.zeros(len(kinds.numbers))
         for piece in pieces:
-            kinds, which = np.unique(self._kinds_of(held.nodes[piece]), return_inverse=True)
-            sums.update(dict(zip(kinds.tolist(), np.bincount(which, weights=held.retained[piece]).tolist())))
+            of_kind = kinds.of[held.nodes[piece]]
+            sums += np.bincount(of_kind, weights=held.retained[piece], minlength=len(sums))
         found = []
-        for kind, size_below in sorted(sums.items(), key=lambda one: (-one[1], one[0]))[:most]:
+        for kind in np.argsort(-sums, kind="stable")[:most].tolist():
+            size_below = int(sums[kind])
             if size_below < max(least * self.held.retained[0], 1):
                 break
-            mine = np.concatenate([piece[self._kinds_of(held.nodes[piece]) == kind] for piece in pieces])
+            mine = np.concatenate(
+                [piece[np.flatnonzero(kinds.of[held.nodes[piece]] == kind)] for piece in pieces]
+            )
             first = int(held.nodes[mine[np.argmax(held.retained[mine])]])
             blocks = int(folds.count[mine].sum())
-            size = self._size_of(first)
             structure = "tree" if self.graph.trees[first] else "list" if self.graph.lists[first] else ""
-            usable, name = size - self.found.blocks.header_bytes, self.class_names[int(self.class_of[first])]
-            part = Part(blocks, blocks * size, usable, name, structure if blocks > 1 else "")
+            part = self._part(int(kinds.numbers[kind]), blocks, structure if blocks > 1 else "")
             address = int(self.found.blocks.addresses(np.array([first]))[0])
             found.append(
                 Holder(
-                    "", BLOCK, address, "", int(size_below), int(held.blocks[mine].sum()), blocks * size, [part],
+                    "", BLOCK, address, "", size_below, int(held.blocks[mine].sum()), part.bytes, [part],
                     (), self.below(mine, depth - 1, least=least, most=most),
                 )
             )  # fmt: skip
@@ -364,24 +397,25 @@ class Answers:
     def _folds(self) -> Folds:
         np = import_numpy()
         held, graph = self.held, self.graph
-        most = (int(np.diff(graph.unit).max()) + 1 << 4) * len(self.class_names) if graph.blocks else 0
-        kind = np.full(len(held.nodes), -1, index_type(most))
+        no_block = len(self.kinds.numbers)
+        kind = np.full(len(held.nodes), no_block, np.min_scalar_type(no_block))
         for begin in range(0, len(kind), _ROWS):
             nodes = held.nodes[begin : begin + _ROWS]
             inner = np.flatnonzero((nodes >= 0) & (nodes < graph.blocks))
-            kind[begin + inner] = self._kinds_of(nodes[inner])
+            kind[begin + inner] = self.kinds.of[nodes[inner]]
         t = held.dominator
         first = self._own_numbers()
         for begin in range(0, len(t), _ROWS):
             here = slice(begin, begin + _ROWS)
-            np.copyto(first[here], t[here], where=(kind[here] >= 0) & (kind[here] == kind[t[here]]))
+            np.copyto(first[here], t[here], where=(kind[here] < no_block) & (kind[here] == kind[t[here]]))
         first = chain_ends(first)
         heads, count = [np.zeros(0, np.int32)], np.ones(len(t), np.int32)
         for begin in range(0, len(t), _ROWS):
             here = slice(begin, begin + _ROWS)
             is_first = first[here] == np.arange(begin, begin + len(first[here]))
-            heads.append((begin + np.flatnonzero(is_first & (kind[here] >= 0))).astype(np.int32))
-            np.add.at(count, first[here][~is_first], 1)
+            heads.append((begin + np.flatnonzero(is_first & (kind[here] < no_block))).astype(np.int32))
+            # A plain 1 would have another type, with which add.at() takes forty times as long.
+            np.add.at(count, first[here][np.flatnonzero(~is_first)], np.int32(1))
         del kind
         heads = joined(heads)
         above = first[t[heads]]
@@ -451,8 +485,8 @@ class Answers:
         graph, found = self.graph, self.found
         lost, text = self._lost
         structures = lost_structures(graph, lost | (text & graph.live))
-        least = graph.bytes_where(lost), int(np.count_nonzero(lost))
-        maybe = graph.bytes_where(text), int(np.count_nonzero(text))
+        least = int(graph.bytes_by(lost, 2)[1]), int(np.count_nonzero(lost))
+        maybe = int(graph.bytes_by(text, 2)[1]), int(np.count_nonzero(text))
         doubt = found.gaps
         if doubt:
             maybe, least = (maybe[0] + least[0], maybe[1] + least[1]), (0, 0)
@@ -487,19 +521,26 @@ class Answers:
         np = import_numpy()
         if not len(lost.heads):
             return []
-        sizes = self.graph.sizes_of(lost.heads)
-        classes = self.class_of[lost.heads]
-        _, first, which = np.unique(self._kinds_of(lost.heads), return_index=True, return_inverse=True)
+        units = (self.graph.unit[lost.heads + 1] - self.graph.unit[lost.heads]).astype(np.int64)
+        kinds, which = places_of(units * len(self.class_names) + self.class_of[lost.heads])
+        first = _first_of_each(which, len(kinds))
         sums = np.bincount(which, weights=lost.bytes)
         blocks, counts = np.bincount(which, weights=lost.blocks), np.bincount(which)
         addresses = self.found.blocks.addresses(lost.heads[first])
-        return [
-            LostStructures(
-                int(counts[n]), int(blocks[n]), int(sums[n]), int(sizes[first[n]]) - self.found.blocks.header_bytes,
-                self.class_names[int(classes[first[n]])], int(addresses[n]),
+        found = []
+        for n in np.argsort(-sums, kind="stable")[:most].tolist():
+            part = self._part(int(kinds[n]), int(counts[n]))
+            found.append(
+                LostStructures(
+                    part.blocks,
+                    int(blocks[n]),
+                    int(sums[n]),
+                    part.block_bytes,
+                    part.class_name,
+                    int(addresses[n]),
+                )
             )
-            for n in np.argsort(-sums, kind="stable")[:most].tolist()
-        ]  # fmt: skip
+        return found
 
     # -- one block ----------------------------------------------------------------------------------------
 
@@ -519,7 +560,7 @@ class Answers:
             Word(self._node(node), offset)
             for node, offset in zip(sources[:_MOST_WORDS].tolist(), offsets[:_MOST_WORDS])
         ]
-        phase = int(self.reached.phases(self.graph.nodes)[block])
+        phase = int(self.reached.phases[block])
         above: list[Holder] = []
         path: list[Holder] = []
         way = int(self.held.tree[number])
@@ -555,9 +596,8 @@ class Answers:
         number = int(self.held.number[node])
         if node >= self.graph.blocks:
             return self._place(number)
-        size = self._size_of(node)
-        name = self.class_names[int(self.class_of[node])]
-        part = Part(1, size, size - self.found.blocks.header_bytes, name)
+        part = self._part(int(self.kinds.numbers[self.kinds.of[node]]), 1)
+        size = part.bytes
         address = int(self.found.blocks.addresses(import_numpy().array([node]))[0])
         retained, blocks = (
             (int(self.held.retained[number]), int(self.held.blocks[number])) if number else (size, 1)
@@ -581,24 +621,20 @@ class Answers:
             self._held.number = self._held.tree = self._held.nodes[:0]
             release_freed_memory()
         holders = [row.holder for row in listed]
-        if query.by == ROOT:
-            holders = [
-                self.with_parts(row, query.depth)._replace(given_back=one) for row, one in zip(listed, back)
-            ]
+        if listed and query.by == ROOT:
+            whole = self.with_parts(listed, query.depth)
+            holders = [holder._replace(given_back=one) for holder, one in zip(whole, back)]
         if leaks.least_blocks and leaks.least_blocks == int(np.count_nonzero(self._lost[0])):
             leaks = replace(leaks, given_back=lost_back)
-        ends = [0, *self.reached.phase_ends]
-        order = self.reached.order
-        by_stack = graph.bytes_of(order[ends[BY_STACK - 1] : ends[BY_STACK + 1]])
-        by_text = graph.bytes_of(order[ends[TEXT_END - 1] :])
+        sizes = graph.bytes_by(self.reached.phases[: graph.blocks], PHASES).tolist()
         return HeapView(
             program=found.program,
             pid=found.pid,
             allocator=found.allocator,
             live_blocks=int(np.count_nonzero(graph.live)),
-            live_bytes=graph.bytes_where(graph.live),
-            variables_bytes=graph.bytes_of(order) - by_stack - by_text,
-            stacks_bytes=by_stack,
+            live_bytes=int(graph.bytes_by(graph.live, 2)[1]),
+            variables_bytes=sizes[VARIABLE] + sizes[VARIABLE_BACK],
+            stacks_bytes=sizes[BY_STACK] + sizes[STACK_BACK],
             other_bytes=found.outside.memory_bytes,
             by=query.by,
             holders=holders,
@@ -620,11 +656,26 @@ class Folds(NamedTuple):
     count: Any  # for each number: blocks of the fold that it is the first of
 
 
+class Kinds(NamedTuple):
+    """The kinds of blocks: sizes in units of 16 bytes, times the number of classes, plus that of the class."""
+
+    numbers: Any  # int64, in order
+    of: Any  # for each block the place of its kind in them
+
+
 class Row(NamedTuple):
     """A row, and the numbers just below what is above all that it stands for."""
 
     holder: Holder
     numbers: Any
+
+
+def _first_of_each(which: Any, count: int) -> Any:
+    """Return where each of *count* numbers is first in *which*."""
+    np = import_numpy()
+    first = np.empty(count, np.int64)
+    first[which[::-1]] = np.arange(len(which))[::-1]
+    return first
 
 
 def _below(held: Held) -> Any:

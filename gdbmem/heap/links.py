@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from gdbmem.arrays import import_numpy, joined
+from gdbmem.arrays import distinct, import_numpy, joined, places_of
 from gdbmem.heap.words import Edges
 from gdbmem.model.heap_blocks import LARGEST_NODE
 
@@ -24,8 +24,8 @@ _LEAST = 16  # pairs of blocks that make a class of links
 _MOST = 48  # classes, and sizes
 _NOT_MUTUAL = 255  # instead of a rank
 _NO_UNITS = (1 << 16) - 1  # of 16 bytes: blocks so large are no nodes
-_ROWS = 1 << 18  # blocks whose edges are looked at together
-_DOUBLINGS = 3  # of the way from a part up to its object
+_ROWS = 1 << 16  # blocks whose edges are looked at together
+_PARTS = 8  # of parts, up to an object
 _KINDS = 1 << 8  # sizes in units of 16 bytes; larger ones are one kind
 _FAR = 255  # the offset of words beyond that many
 _SPREADING = 0x9E3779B97F4A7C15
@@ -94,7 +94,14 @@ def _sources(edges: Edges, blocks: slice, marked: Any) -> Any:
     if _FEW * len(at) < len(marked):
         at = (at + first[0]).astype(first.dtype)
         return (np.searchsorted(first, at, "right") + (blocks.start - 1)).astype(np.int32)
-    return np.repeat(np.arange(blocks.start, blocks.stop, dtype=np.int32), np.diff(first))[at]
+    return _all_sources(edges, blocks)[at]
+
+
+def _all_sources(edges: Edges, blocks: slice) -> Any:
+    """Return from which block each of the edges of *blocks* leads."""
+    np = import_numpy()
+    counts = np.diff(edges.first[blocks.start : blocks.stop + 1])
+    return np.repeat(np.arange(blocks.start, blocks.stop, dtype=np.int32), counts)
 
 
 def _of_group(mutual: Mutual, group: tuple[int, int]) -> Iterator[tuple[slice, slice, Any]]:
@@ -193,20 +200,22 @@ def _mutual(edges: Edges, sizes: Any) -> Mutual:
     first, to = edges.first, edges.to
     others, units = np.zeros(len(to), np.uint8), np.full(len(to), _NO_UNITS, np.uint16)
     for blocks, here in _pieces(edges):
-        source = _sources(edges, blocks, np.ones(here.stop - here.start, bool))
         target = to[here]
         at, stop = first[target], first[target + 1]
-        other = np.full(len(source), -1, first.dtype)
+        some = np.flatnonzero(at < stop)
+        source = _all_sources(edges, blocks)[some]
+        at, stop = at[some], stop[some]
         for _ in range(_NEAR):
-            leads = np.flatnonzero((at < stop) & (other < 0))
-            leads = leads[to.take(at[leads]) == source[leads]]
-            other[leads] = at[leads]
+            leads_back = to.take(at) == source
+            found = np.flatnonzero(leads_back)
+            place, one = some[found], source[found]
+            others[here][place] = edges.offsets[at[found]]
+            size = sizes[one] >> 4
+            is_node = (size == sizes[target[place]] >> 4) & (size < _NO_UNITS)
+            units[here][place] = np.where(is_node, size, 0)
             at += 1
-        some = np.flatnonzero(other >= 0)
-        others[here][some] = edges.offsets[other[some]]
-        size = sizes[source[some]] >> 4
-        is_node = (size == sizes[target[some]] >> 4) & (size < _NO_UNITS)
-        units[here][some] = np.where(is_node, size, 0)
+            rest = np.flatnonzero(~leads_back & (at < stop))
+            some, source, at, stop = some[rest], source[rest], at[rest], stop[rest]
     return Mutual(edges, others, _ranks(edges, units))
 
 
@@ -229,17 +238,22 @@ def _ranks(edges: Edges, units: Any) -> Any:
 
 
 class _Objects(NamedTuple):
-    """For each block the object that it is a part of, int32, and whether it is one itself: columns."""
+    """For each block the one that it is a part of, int32, and whether it is an object itself: columns."""
 
-    of: Any
-    is_one: Any  # other edges between objects lead to these only
+    holders: Any  # itself: none
+    is_one: Any
 
     def ends(self, sources: Any, targets: Any) -> tuple[Any, Any]:
         """Return which of the edges from *sources* to *targets* lead from one object to another, and from which."""
         np = import_numpy()
         some = np.flatnonzero(self.is_one.take(targets))
-        origin = self.of.take(sources[some])
-        keep = (origin != targets[some]) & self.is_one.take(origin)
+        origin = sources[some]
+        for _ in range(_PARTS):
+            above = self.holders.take(origin)
+            if (above == origin).all():
+                break
+            origin = above
+        keep = np.flatnonzero((origin != targets[some]) & self.is_one.take(origin))
         return some[keep], origin[keep]
 
 
@@ -258,15 +272,15 @@ def _to_parents_of_objects(edges: Edges, sizes: Any) -> Any:
     table[from_parts * np.uint64(_SPREADING) >> shift] = True
     usual = np.zeros(2 * _KINDS * (_FAR + 1), np.int32)  # edges between objects, by what _kinds_of() returns
     found, pairs, kinds = [none], [from_parts[:0]], [none]
-    for here, source, target in _sure(edges):
+    for sure, source, target in _sure(edges):
         some, origin = objects.ends(source, target)
-        kind = _kinds_of(sizes[source[some]], edges.offsets[here][some], origin != source[some])
+        kind = _kinds_of(sizes[source[some]], edges.offsets[sure[some]], origin != source[some])
         usual += np.bincount(kind, minlength=len(usual)).astype(np.int32)
         back = _pairs_of(target[some], origin)
         at = np.flatnonzero(table[back * np.uint64(_SPREADING) >> shift])
         where = np.searchsorted(from_parts, back[at])
         at = at[from_parts.take(where, mode="clip") == back[at]]
-        found.append(some[at] + here.start)
+        found.append(sure[some[at]])
         pairs.append(_pairs_of(origin[at], target[some[at]]))
         kinds.append(kind[at])
     return joined(found)[_lead_to_parents(joined(pairs), joined(kinds), usual)]
@@ -286,11 +300,11 @@ def _lead_to_parents(pairs: Any, kinds: Any, usual: Any) -> Any:
     directions are of one kind, as the first child in a vector may be, more lead to the parent.
     """
     np = import_numpy()
-    names, which, number = np.unique(kinds, return_inverse=True, return_counts=True)
+    names, which = places_of(kinds)
+    number = np.bincount(which, minlength=len(names))
     origins, targets = pairs >> np.uint64(32), pairs & np.uint64(0xFFFFFFFF)
-    ends, of_end, leads = np.unique(
-        which.astype(np.uint64) << np.uint64(32) | targets, return_inverse=True, return_counts=True
-    )
+    ends, of_end = places_of(which.astype(np.uint64) << np.uint64(32) | targets)
+    leads = np.bincount(of_end, minlength=len(ends))
     shared = number - np.bincount((ends >> np.uint64(32)).astype(np.int64), minlength=len(names))
     is_one = (number >= _LEAST) & (2 * number >= usual[names]) & (5 * shared >= number)
     is_one &= (names // 2 % (_FAR + 1) < _FAR) & (names // 2 // (_FAR + 1) < _KINDS - 1)
@@ -304,12 +318,12 @@ def _lead_to_parents(pairs: Any, kinds: Any, usual: Any) -> Any:
     return result
 
 
-def _sure(edges: Edges) -> Iterator[tuple[slice, Any, Any]]:
-    """Yield some edges after others, their sources and targets; a weak one leads from a block to itself."""
+def _sure(edges: Edges) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield some edges that are not weak after others, their sources and targets."""
     np = import_numpy()
     for blocks, here in _pieces(edges):
-        source = _sources(edges, blocks, np.ones(here.stop - here.start, bool))
-        yield here, source, np.where(edges.weak[here], source, edges.to[here])
+        sure = np.flatnonzero(~edges.weak[here])
+        yield sure + here.start, _all_sources(edges, blocks)[sure], edges.to[here][sure]
 
 
 def _objects(edges: Edges, count: int) -> _Objects:
@@ -318,16 +332,11 @@ def _objects(edges: Edges, count: int) -> _Objects:
     own = np.arange(count, dtype=np.int32)
     holder, several = own.copy(), np.zeros(count, bool)
     for _, source, target in _sure(edges):
-        before = holder.take(target)
-        several[target[(before != target) & (before != source) & (source != target)]] = True
-        is_edge = source != target
-        holder[target[is_edge]] = source[is_edge]
-        several[target[is_edge & (holder.take(target) != source)]] = True
-    holder[several] = own[several]
-    is_one = holder == own
-    for _ in range(_DOUBLINGS):
-        holder = holder[holder]
-    return _Objects(holder, is_one)
+        holder[target] = source
+    for _, source, target in _sure(edges):
+        several[target[np.flatnonzero(holder.take(target) != source)]] = True
+    np.copyto(holder, own, where=several)
+    return _Objects(holder, holder == own)
 
 
 def _from_parts(edges: Edges, objects: _Objects) -> Any:
@@ -336,9 +345,9 @@ def _from_parts(edges: Edges, objects: _Objects) -> Any:
     pairs = [np.zeros(0, np.uint64)]
     for _, source, target in _sure(edges):
         some, origin = objects.ends(source, target)
-        is_part = origin != source[some]
-        pairs.append(_pairs_of(origin[is_part], target[some][is_part]))
-    return np.unique(joined(pairs))
+        is_part = np.flatnonzero(origin != source[some])
+        pairs.append(_pairs_of(origin[is_part], target[some[is_part]]))
+    return distinct(joined(pairs))
 
 
 def _pairs_of(first: Any, second: Any) -> Any:

@@ -135,7 +135,7 @@ def _columns(answers: Answers, rows: Sequence[Row]) -> Optional[BlockColumns]:
     for place, row in enumerate(rows):
         row_of_top[row.numbers] = place
     holders = row_of_top[answers.tops][answers.held.number[live]]
-    holders[answers.reached.phases(graph.nodes)[live] == TEXT_END] = MAYBE_LOST
+    holders[answers.reached.phases[live] == TEXT_END] = MAYBE_LOST
     addresses = answers.found.blocks.addresses(live)
     return BlockColumns(
         len(live),

@@ -16,15 +16,15 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.gather import gather_words
-from gdbmem.arrays import import_numpy, index_type, joined, release_freed_memory, runs_of
+from gdbmem.arrays import import_numpy, index_type, joined, places_of, release_freed_memory, runs_of
 from gdbmem.heap.blocks import HEADER, Blocks
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
-_PIECE = 1 << 21
+_PIECE = 1 << 20
 _PAGE = 4096
 _LONGEST = 1 << 40  # of strings
 _SPARE = 2  # words before the last one that may be beyond what was asked for
@@ -32,7 +32,7 @@ _UNUSED = 3  # words from the pointer of a long std::string to what only short o
 _LOW = 1 << 32
 _KINDS = 1 << 12  # sizes in units; larger ones are one kind
 _LEAST = 8
-_ROWS = 1 << 18  # blocks whose edges are looked at together
+_ROWS = 1 << 16  # blocks whose edges are looked at together
 FAR = 255  # the offset of words beyond that many
 _SPARE_WORD, _STRING_WORD = 1, 2  # why an edge is weak
 
@@ -65,7 +65,7 @@ class Edges:
     first: Any  # int32, or int64 if there are 2^31 edges
     to: Any  # int32
     offsets: Any  # uint8: number of the word in its block, at most FAR
-    weak: Any  # bool: the word may be in the unused part of its block
+    weak: Any  # bool: the word may be in the unused part of its block; None: not asked for
     text_ends: tuple[Any, Any]  # holders and blocks of edges that are in texts, or may be their ends, int32
     objects: tuple[Any, Any]  # blocks (int32) that begin with an address in a file, and that address (uint64)
     unread_bytes: int = 0
@@ -74,7 +74,9 @@ class Edges:
     def weaken_unused(self, found: Sequence[UsedParts]) -> None:
         """Make the words of blocks weak that are before and behind all parts that containers use."""
         np = import_numpy()
-        blocks, which = np.unique(joined([one.blocks for one in found]), return_inverse=True)
+        if self.weak is None:
+            return
+        blocks, which = places_of(joined([one.blocks for one in found]))
         begins, ends = np.full(len(blocks), _LONGEST, np.int64), np.zeros(len(blocks), np.int64)
         np.minimum.at(begins, which, joined([one.begins for one in found]))
         np.maximum.at(ends, which, joined([one.ends for one in found]))
@@ -121,16 +123,17 @@ class Reader:
             start = stop
 
 
-def find_edges(memory: Memory, blocks: Blocks, files: Ranges) -> Edges:
+def find_edges(memory: Memory, blocks: Blocks, files: Ranges, *, only_leaks: bool = False) -> Edges:
     """Return the edges between live *blocks*; the memory of blocks that aren't live is no part of the graph.
 
-    *files* are the constant parts of mapped files, where vtables are.
+    *files* are the constant parts of mapped files, where vtables are. With *only_leaks* no edge is weak.
     """
     np = import_numpy()
     reader = Reader(memory)
     objects = _Objects(blocks, files)
     strings = _Strings(blocks)
-    parts = [no_parts()]
+    doubts = _Doubts(blocks)
+    parts = [no_parts()] if not only_leaks else None
     count = np.zeros(blocks.count, np.int32)
     columns: list[list[Any]] = [
         [np.zeros(0, kind)] for kind in (np.int32, np.uint8, bool, np.uint8, np.uint32)
@@ -139,19 +142,20 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges) -> Edges:
         objects.look(words, at_word)
         found = _edges_in(words, blocks, at_word, strings, parts)
         if found is not None:
-            first = int(found[0][0])
-            counts = np.bincount(found[0] - first)
-            count[first : first + len(counts)] += counts.astype(np.int32)
+            own, _, offsets, doubtful, weak, _ = found
+            doubts.add(own, offsets, doubtful, weak)
+            counts = np.bincount(own - own[0])
+            count[own[0] : int(own[0]) + len(counts)] += counts
             for column, values in zip(columns, found[1:]):
                 column.append(values)
     to, offsets, doubtful, weak, far = (joined(column) for column in columns)
     release_freed_memory()
-    _settle_doubts(blocks, (count, offsets), doubtful, weak, strings.unused)
+    doubts.settle(offsets, doubtful, weak, strings.unused())
     weak = np.minimum(weak, 1, out=weak).view(bool)
-    if strings.texts.any():
-        doubtful |= np.repeat(strings.texts, count)
     first_edges = np.zeros(blocks.count + 1, index_type(len(to)))
     np.cumsum(count, out=first_edges[1:])
+    texts = np.flatnonzero(strings.texts)
+    doubtful[runs_of(first_edges[texts], count[texts])] = True
     holders, text_ends = np.zeros(0, np.int32), np.zeros(0, np.int32)
     if doubtful.any():
         apart = np.flatnonzero(doubtful).astype(first_edges.dtype)  # others would be copied for searchsorted
@@ -163,8 +167,10 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges) -> Edges:
         far = far[sure[offsets == FAR]]
         to, offsets, weak = to[sure], offsets[sure], weak[sure]
     ends = holders, text_ends
-    edges = Edges(first_edges, to, offsets, weak, ends, objects.found(), reader.unread_bytes, far)
-    edges.weaken_unused(parts)
+    edges = Edges(
+        first_edges, to, offsets, weak if parts else None, ends, objects.found(), reader.unread_bytes, far
+    )
+    edges.weaken_unused(parts or ())
     return edges
 
 
@@ -197,62 +203,68 @@ def _words_of(blocks: Blocks, reader: Reader) -> Iterator[tuple[int, Any]]:
         begin = end
 
 
-def _settle_doubts(blocks: Blocks, edges: tuple[Any, Any], doubtful: Any, weak: Any, of_strings: Any) -> None:
-    """Clear *doubtful* and *weak* of edges (number of each block, offsets) in places where a pointer is usual.
+class _Doubts:
+    """Edges that are doubtful or weak, of which those in places where a pointer is usual are neither.
 
     If most blocks of a size have one, it is no remainder of a text, and if a fifth have one, no integer; if a fifth
     have one in the last word, or a fiftieth in one before it, the word is in use; blocks of that size without other
     pointers may be left out. So it is if most of what looks like a string there has one in the part that strings don't
-    use: *of_strings* are all these.
+    use.
     """
-    np = import_numpy()
-    count, offsets = edges
-    places = np.zeros(_KINDS * (FAR + 1), np.int32)  # such edges, by the size of their block and their offset
-    in_strings = np.zeros(len(places), np.int32)
-    of_nodes = np.zeros(len(places), np.int32)  # those of blocks with other edges
-    of_size, nodes = np.zeros(_KINDS, np.int64), np.zeros(_KINDS, np.int64)  # live blocks
-    for units, is_node, some, place, in_node in _in_doubt(blocks, count, offsets, doubtful | (weak > 0)):
-        is_of_string = weak[some] == _STRING_WORD
-        is_other = doubtful[some] | ~is_of_string
-        places += np.bincount(place[is_other], minlength=len(places)).astype(np.int32)
-        of_nodes += np.bincount(place[is_other & in_node], minlength=len(places)).astype(np.int32)
-        in_strings += np.bincount(place[is_of_string], minlength=len(places)).astype(np.int32)
-        of_size += np.bincount(units, minlength=_KINDS)
-        nodes += np.bincount(units[is_node], minlength=_KINDS)
-    unit, offset = np.divmod(np.arange(len(places), dtype=np.int32), FAR + 1)
-    usual = of_size[unit]
-    is_pointer = ((5 if blocks.low < _LOW else 2) * places > usual) & (places >= _LEAST)
-    often = np.where(offset == 2 * unit - 2, 5 if blocks.header_bytes else 50, 50)
-    is_used = (often * places > usual) | ((often * of_nodes > nodes[unit]) & (of_nodes >= _LEAST))
-    is_field = 2 * in_strings > of_strings
-    for _, _, some, place, _ in _in_doubt(blocks, count, offsets, doubtful | (weak > 0)):
-        doubtful[some[is_pointer[place]]] = False
-        weak[some[np.where(weak[some] == _STRING_WORD, is_field[place], is_used[place])]] = 0
 
+    def __init__(self, blocks: Blocks) -> None:
+        np = import_numpy()
+        self._blocks = blocks
+        self._is_node = np.zeros(blocks.count, bool)  # whether it has an edge that is not in doubt
+        self._own, self._ends = list[Any](), [0]  # of those in doubt their blocks; numbers of edges
 
-def _in_doubt(
-    blocks: Blocks, count: Any, offsets: Any, doubted: Any
-) -> Iterator[tuple[Any, Any, Any, Any, Any]]:
-    """Yield the sizes of some live blocks in units, and which have edges that are not *doubted*.
+    def add(self, own: Any, offsets: Any, doubtful: Any, weak: Any) -> None:
+        """Add those among the next edges, which are of the blocks *own*."""
+        np = import_numpy()
+        doubted = doubtful | (weak > 0)
+        self._is_node[own[np.flatnonzero(~doubted)]] = True
+        self._own.append(own[np.flatnonzero(doubted & (offsets < FAR))])
+        self._ends.append(self._ends[-1] + len(own))
 
-    Behind them are those of their doubted edges that are near the beginning, the size of each one's block with its
-    offset as one number, and whether its block has others.
-    """
-    np = import_numpy()
-    begin_edge = 0
-    for begin in range(0, len(count), _ROWS):
-        edges_of, live = count[begin : begin + _ROWS], blocks.live[begin : begin + _ROWS]
-        units = np.minimum(np.diff(blocks.unit[begin : begin + _ROWS + 1]), _KINDS - 1).astype(np.int32)
-        end_edge = begin_edge + int(edges_of.sum(dtype=np.int64))
-        here = slice(begin_edge, end_edge)
-        own = np.repeat(np.arange(len(edges_of), dtype=np.int32), edges_of)
-        is_node = np.zeros(len(edges_of), bool)
-        is_node[own[~doubted[here]]] = True
-        some = np.flatnonzero(doubted[here] & (offsets[here] < FAR))
-        own = own[some]
-        place = units[own] * (FAR + 1) + offsets[here][some]
-        yield units[live], is_node[live], some + begin_edge, place, is_node[own]
-        begin_edge = end_edge
+    def settle(self, offsets: Any, doubtful: Any, weak: Any, of_strings: Any) -> None:
+        """Clear *doubtful* and *weak* of such edges; *of_strings* are all strings, by size and offset."""
+        np = import_numpy()
+        blocks = self._blocks
+        # Such edges, by the size of their block and their offset. A plain 1 would have another type,
+        # for which add.at() takes forty times as long.
+        places, of_nodes, in_strings = np.zeros((3, _KINDS * (FAR + 1)), np.int32)
+        for some, own, place in self._placed(offsets, doubtful, weak):
+            is_of_string = weak[some] == _STRING_WORD
+            is_other = doubtful[some] | ~is_of_string
+            np.add.at(places, place[np.flatnonzero(is_other)], np.int32(1))
+            np.add.at(of_nodes, place[np.flatnonzero(is_other & self._is_node[own])], np.int32(1))
+            np.add.at(in_strings, place[np.flatnonzero(is_of_string)], np.int32(1))
+        of_size, nodes = np.zeros(_KINDS, np.int64), np.zeros(_KINDS, np.int64)  # live blocks
+        for begin in range(0, blocks.count, _ROWS):
+            units = np.minimum(np.diff(blocks.unit[begin : begin + _ROWS + 1]), _KINDS - 1)
+            live, is_node = (one[begin : begin + _ROWS] for one in (blocks.live, self._is_node))
+            of_size += np.bincount(units[np.flatnonzero(live)], minlength=_KINDS)
+            nodes += np.bincount(units[np.flatnonzero(live & is_node)], minlength=_KINDS)
+        unit, offset = np.divmod(np.arange(len(places), dtype=np.int32), FAR + 1)
+        usual = of_size[unit]
+        is_pointer = ((5 if blocks.low < _LOW else 2) * places > usual) & (places >= _LEAST)
+        often = np.where(offset == 2 * unit - 2, 5 if blocks.header_bytes else 50, 50)
+        is_used = (often * places > usual) | ((often * of_nodes > nodes[unit]) & (of_nodes >= _LEAST))
+        is_field = 2 * in_strings > of_strings
+        for some, _, place in self._placed(offsets, doubtful, weak):
+            doubtful[some[np.flatnonzero(is_pointer[place])]] = False
+            is_of_string = weak[some] == _STRING_WORD
+            weak[some[np.flatnonzero(np.where(is_of_string, is_field[place], is_used[place]))]] = 0
+
+    def _placed(self, offsets: Any, doubtful: Any, weak: Any) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield some of the edges in doubt after others, their blocks, and the sizes of these with the offsets."""
+        np = import_numpy()
+        unit = self._blocks.unit
+        for begin, end, own in zip(self._ends, self._ends[1:], self._own):
+            here = slice(begin, end)
+            some = np.flatnonzero((doubtful[here] | (weak[here] > 0)) & (offsets[here] < FAR)) + begin
+            units = np.minimum(unit[own + 1] - unit[own], _KINDS - 1).astype(np.int32)
+            yield some, own, units * (FAR + 1) + offsets[some]
 
 
 class _Strings:
@@ -262,15 +274,19 @@ class _Strings:
         np = import_numpy()
         self._unit = blocks.unit
         self.texts = np.zeros(blocks.count, bool)
-        self.unused = np.zeros(_KINDS * (FAR + 1), np.int32)
+        self._places = [np.zeros(0, np.int32)]
 
     def add(self, owners: Any, offsets: Any, buffers: Any) -> None:
         """Add strings at these *offsets* (in words) in the blocks *owners*."""
         np = import_numpy()
         self.texts[buffers] = True
         units = np.minimum(self._unit[owners + 1] - self._unit[owners], _KINDS - 1).astype(np.int32)
-        places = units * (FAR + 1) + np.minimum(offsets + _UNUSED, FAR)
-        self.unused += np.bincount(places, minlength=len(self.unused)).astype(np.int32)
+        self._places.append((units * (FAR + 1) + np.minimum(offsets + _UNUSED, FAR)).astype(np.int32))
+
+    def unused(self) -> Any:
+        """Return how many have their unused word in a place, by the size of the block and the offset in it."""
+        np = import_numpy()
+        return np.bincount(joined(self._places), minlength=_KINDS * (FAR + 1))
 
 
 class _Objects:
@@ -306,11 +322,13 @@ class _Objects:
         return np.concatenate(self._numbers), np.concatenate(self._words)
 
 
-def _edges_in(words: Any, blocks: Blocks, at_word: int, strings: _Strings, parts: list[UsedParts]) -> Any:
+def _edges_in(
+    words: Any, blocks: Blocks, at_word: int, strings: _Strings, parts: Optional[list[UsedParts]]
+) -> Any:
     """Return holders, blocks, offsets, doubt, weakness, and offsets that are FAR, of edges in *words*; None: no edges.
 
-    *at_word* is the number of the first one, counted from the beginning of all units. *strings* and *parts* get what is
-    there.
+    *at_word* is the number of the first one, counted from the beginning of all units. *strings* and *parts*, if asked
+    for, get what is there.
     """
     np = import_numpy()
     low, size = blocks.span
@@ -318,21 +336,25 @@ def _edges_in(words: Any, blocks: Blocks, at_word: int, strings: _Strings, parts
     if not len(at):
         return None
     to = blocks.find(words[at])
-    place = at + at_word
-    own = blocks.number_at(place >> 1)
+    own = blocks.number_at((at + at_word) >> 1)
     keep = blocks.live.take(own)
     keep &= blocks.live.take(to, mode="clip")
     keep &= own != to
     keep &= to >= 0
-    own, to, at, place = own[keep], to[keep], at[keep], place[keep]
-    if not len(own):
+    keep = np.flatnonzero(keep)
+    if not len(keep):
         return None
-    parts += (_of_vectors(words, at, to, blocks), _of_deques(words, at, to, blocks))
+    own, to, at = own[keep], to[keep], at[keep]
+    if parts is not None:
+        parts += (_of_vectors(words, at, to, blocks), _of_deques(words, at, to, blocks))
     new = np.empty(len(own), bool)
     new[0] = True
     np.not_equal(own[1:], own[:-1], out=new[1:])
     new[1:] |= to[1:] != to[:-1]
-    own, to, at, place = own[new], to[new], at[new], place[new]
+    if not new.all():
+        new = np.flatnonzero(new)
+        own, to, at = own[new], to[new], at[new]
+    place = at + at_word
     behind = 2 * blocks.unit[own + 1].astype(np.int64) - place - 1  # words behind it in its block
     behind -= blocks.header_bytes // 8
     weak = (behind <= blocks.spare_words(own, _SPARE)).view(np.uint8)  # _SPARE_WORD
@@ -340,17 +362,18 @@ def _edges_in(words: Any, blocks: Blocks, at_word: int, strings: _Strings, parts
     if low < _LOW:
         doubtful |= _may_be_integers(words[at], to, blocks)
     offset = place - 2 * blocks.unit[own].astype(np.int64)
-    some = _lead_to_strings(words, at, to, blocks) & (behind >= _UNUSED - 1)  # all of it is in the block
+    some = _lead_to_strings(words, at, to, blocks)
+    some = some[behind[some] >= _UNUSED - 1]  # all of it is in the block
     strings.add(own[some], offset[some], to[some])
-    unused = np.searchsorted(at, at[some] + _UNUSED)
-    unused = unused[unused < len(at)]
-    weak[unused[at[unused] - _UNUSED == at[some][: len(unused)]]] = _STRING_WORD
+    is_unused = np.zeros(len(words) + _UNUSED, bool)
+    is_unused[at[some] + _UNUSED] = True
+    weak[np.flatnonzero(is_unused[at])] = _STRING_WORD
     far = offset[offset >= FAR].astype(np.uint32)
     return own, to, np.minimum(offset, FAR).astype(np.uint8), doubtful, weak, far
 
 
 def _lead_to_strings(words: Any, at: Any, to: Any, blocks: Blocks) -> Any:
-    """Return for the words *at* these places whether each is the pointer of a string to the block *to*.
+    """Return which of the words *at* these places are pointers of strings to the blocks *to*.
 
     It leads to the block's beginning; a length and a capacity follow, of which the latter and a zero are what the block
     was made for. Source: std::basic_string of libstdc++.
@@ -364,10 +387,7 @@ def _lead_to_strings(words: Any, at: Any, to: Any, blocks: Blocks) -> Any:
     block = to[some]
     fits = _fits(_sizes(blocks, block), capacity[some].astype(np.int64) + 1, blocks)
     some, block = some[fits], block[fits]
-    result = np.zeros(len(at), bool)
-    if len(some):
-        result[some] = blocks.addresses(block).view(np.uint64) == words[at[some]]
-    return result
+    return some[blocks.addresses(block).view(np.uint64) == words[at[some]]]
 
 
 def _fits(sizes: Any, asked: Any, blocks: Blocks) -> Any:
@@ -401,8 +421,8 @@ def _of_deques(words: Any, at: Any, to: Any, blocks: Blocks) -> UsedParts:
     of which leads to one of these. Source: std::deque of libstdc++.
     """
     np = import_numpy()
-    some = np.flatnonzero(at < len(words) - 9)
-    some = some[words[at[some] + 1] - np.uint64(8) < np.uint64(_LONGEST)]
+    some = at[: np.searchsorted(at, len(words) - 9)]
+    some = np.flatnonzero(words[some + 1] - np.uint64(8) < np.uint64(_LONGEST))
     slots = words[at[some] + 1].view(np.int64)
     some = some[_fits(_sizes(blocks, to[some]), 8 * slots, blocks)]
     begin, low, high = (words[at[some] + n].view(np.int64) for n in (0, 5, 9))

@@ -55,7 +55,9 @@ _TCACHE_BINS, _TCACHE_BLOCKS = 64, 7  # of a thread by default; a chunk of bin n
 class _Reading:
     """Reads the words of the heap while the memory can be read."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, only_leaks: bool = False) -> None:
+        """*only_leaks*: who holds what will not be asked."""
+        self._only_leaks = only_leaks
         self.walker = ColumnWalker()
         self.found: Optional[HeapGraph] = None
 
@@ -132,7 +134,7 @@ class _Reading:
     ) -> None:
         """Read the edges of *blocks*, whose memory is read by *inner*; *mallocs* and *small* as for find_places()."""
         files = constant_files(reading)
-        edges = find_edges(inner, blocks, files)
+        edges = find_edges(inner, blocks, files, only_leaks=self._only_leaks)
         data = [(start, end) for kind, start, end in variable_areas(reading) if kind == DATA]
         outside = find_places(reading, memory, blocks, edges, data, mallocs, small)
         name_of = namer(reading, memory)
@@ -194,9 +196,9 @@ def _hidden(unread_threads: Sequence[int]) -> dict[int, int]:
     return {32 + 16 * number: most for number in range(_TCACHE_BINS)} if most else {}
 
 
-def read_graph(pid: int, *, fork: Optional[bool], swapped: bool, say: Any) -> HeapGraph:
-    """Return the graph of live process *pid*; arguments and exceptions as for explain_process()."""
-    reading = _Reading()
+def read_graph(pid: int, query: HeapQuery, *, fork: Optional[bool], swapped: bool, say: Any) -> HeapGraph:
+    """Return the graph of live process *pid* for *query*; arguments and exceptions as for explain_process()."""
+    reading = _Reading(only_leaks=query.asks_for_leaks_only)
     _, pause_seconds = read_live(
         pid, walker=reading.walker, fork=fork, look=reading, say=say, swapped=swapped, whole=True
     )
@@ -205,9 +207,9 @@ def read_graph(pid: int, *, fork: Optional[bool], swapped: bool, say: Any) -> He
     return reading.found
 
 
-def read_graph_of_core(core: Path, program: Optional[Path]) -> HeapGraph:
-    """Return the graph of a core. Raises InputError or TargetError."""
-    reading = _Reading()
+def read_graph_of_core(core: Path, program: Optional[Path], query: HeapQuery) -> HeapGraph:
+    """Return the graph of a core for *query*. Raises InputError or TargetError."""
+    reading = _Reading(only_leaks=query.asks_for_leaks_only)
     read_core(core, look=reading, program=program, walker=reading.walker, searched=0)
     assert reading.found is not None
     with contextlib.suppress(OSError):
@@ -216,11 +218,11 @@ def read_graph_of_core(core: Path, program: Optional[Path]) -> HeapGraph:
 
 
 def read_stopped_graph(
-    pid: int, name: str, memory: Memory, threads: Sequence[ThreadPointers], *, swapped: bool
+    pid: int, name: str, memory: Memory, threads: Sequence[ThreadPointers], query: HeapQuery, *, swapped: bool
 ) -> HeapGraph:
-    """Return the graph of process *pid*, which is stopped by someone else (gdb); as for explain_stopped()."""
+    """Return the graph of process *pid*, which is stopped by someone else (gdb), for *query*; as explain_stopped()."""
     check_analysable(pid, may_be_traced=True)
-    reading = _Reading()
+    reading = _Reading(only_leaks=query.asks_for_leaks_only)
     with TargetFiles(pid) as files:
         malloc = find_malloc(memory, read_maps(pid), files)
         read_process(

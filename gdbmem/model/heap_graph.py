@@ -27,6 +27,10 @@ class HeapQuery(NamedTuple):
     only_leaks: bool = False  # no holders, which takes less than half of the time
     block: Optional[int] = None  # an address: of the block there, what holds it and what it holds
 
+    @property
+    def asks_for_leaks_only(self) -> bool:
+        return self.only_leaks and self.block is None
+
 
 class Part(NamedTuple):
     """Blocks of one size and class among those that a holder retains."""

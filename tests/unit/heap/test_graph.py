@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -255,10 +256,41 @@ def test_a_lost_cycle_of_a_million_is_one_structure(count: int) -> None:
     assert (len(found.heads), found.blocks.tolist(), found.bytes.tolist()) == (1, [count], [count * SIZE])
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_leaks_that_are_asked_for_alone_are_those_of_the_whole_answer(seed: int) -> None:
+    rng = random.Random(seed)
+    count = 300
+    rows = [
+        sorted((word, rng.randrange(count)) for word in rng.sample(range(6), rng.randrange(3)))
+        for _ in range(count)
+    ]
+    lists = [[(0, min(n + 1, count - 1)), (1, max(n - 1, 0))] for n in range(count)]
+    for edges in (rows, [*lists, *rows]):
+        words = [(rng.randrange(3), rng.randrange(len(edges))) for _ in range(4)]
+        whole = graph_of(edges, words)
+        plain = replace(whole, to=np.where(whole.to < 0, ~whole.to, whole.to), trees=None, lists=None)
+        for one, other in zip(lost_blocks(whole, search(whole)), lost_blocks(plain, search(plain))):
+            assert (one == other).all()
+
+
+def test_a_list_is_searched_in_the_same_order_at_once_as_one_block_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    count = 5000
+    rows = [[(0, min(n + 1, count - 1)), (1, max(n - 1, 0)), (2, 0)] for n in range(count)]
+    graph = graph_of(rows, [(0, 0), (1, 2500)])
+    graph.to = np.where(graph.to < 0, ~graph.to, graph.to)
+    graph.trees = graph.lists = None
+    single = search(graph)
+    monkeypatch.setattr(graph_module, "_BEFORE_AHEAD", 8)
+    assert (search(graph).order == single.order).all()
+    assert len(single.order) == graph.nodes
+
+
 def test_edges_beyond_what_31_bits_count_give_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, words = [*tree(31), [(0, 3)], [(0, 31)]], [(0, 0), (2, 20), (2, 32)]
     narrow = retained(graph_of(rows, words))
-    for module in (graph_module, holders, words_module):
+    for module in (graph_module, words_module):
         monkeypatch.setattr(module, "index_type", lambda _: np.int64)
     assert retained(graph_of(rows, words)) == narrow
 
