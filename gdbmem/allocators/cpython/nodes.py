@@ -39,13 +39,16 @@ class Nodes:
     def find(self, addresses: Any) -> Any:
         """Return for each of *addresses* the node that it refers to; -1: none.
 
-        An object is referred to by its own address, another block by any address within.
+        An object is referred to by its own address, another block by any address within, one with a dead object by its
+        start: it may have been given out again.
         """
+        np = import_numpy()
         number = self.around(addresses)
         if not len(self):
             return number
         kinds = self.kinds[number]
-        known = (number >= 0) & ((kinds == NO_OBJECT) | ((kinds >= 0) & (self.objects[number] == addresses)))
+        is_exact = np.where(kinds == DEAD, self.starts[number], self.objects[number]) == addresses
+        known = (number >= 0) & ((kinds == NO_OBJECT) | is_exact)
         number[~known] = -1
         return number
 

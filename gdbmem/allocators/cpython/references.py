@@ -12,12 +12,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from gdbmem.allocators.cpython.nodes import NO_OBJECT, Nodes, UsedParts, used_parts
+from gdbmem.allocators.cpython.nodes import DEAD, NO_OBJECT, Nodes, UsedParts, used_parts
 from gdbmem.allocators.cpython.objects import HAS_GC, INLINE_VALUES, PythonType, Types
 from gdbmem.arrays import import_numpy, runs_of
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
 
 _LEAVES = frozenset({"str", "bytes", "int", "float", "complex", "bool"})  # types without references
+# Types with the variables and the stack of a call as their items; since 3.11 without their number.
+_SUSPENDED, _FRAME = ("generator", "coroutine", "async_generator"), "frame"
+_MOST_VARIABLES = 1 << 15
+_CALL_WORDS = 9  # of a call before its variables, up to 3.13; 10 since 3.14
+# Words that a frame has up to 3.10: those of its blocks, no references, before the first of its variables.
+_BLOCK_WORDS, _WITH_BLOCKS = 30, 40
 _MANY = 1 << 40
 _WEAK_LIST_AT, _BASE_AT = 208, 256  # in a type
 _WEAK_TYPES = frozenset(
@@ -66,17 +72,27 @@ class _Rules:
     weak_list: Any  # word of the list of weak references to an object; 0: none
     basic_words: Any  # of an object without its items; very many if values may follow
     item_bytes: Any
+    has_call: Any  # a generator, a coroutine, …, and a frame since 3.11
+    is_frame: Any
+    has_blocks: Any  # a frame up to 3.10
 
 
 def _rules(memory: Memory, types: Sequence[PythonType]) -> _Rules:
     np = import_numpy()
+    basic_words = np.array([one.basic_bytes // 8 for one in types], np.int64)
+    is_frame = np.array([one.name == _FRAME for one in types], bool)
+    has_blocks = is_frame & (basic_words > _WITH_BLOCKS)
+    is_suspended = np.array([one.name in _SUSPENDED and one.item_bytes > 0 for one in types], bool)
     return _Rules(
         np.array([one.name in _LEAVES for one in types], bool),
         np.array([bool(one.flags & HAS_GC) for one in types], bool),
         np.array([_is_weak(memory, one) for one in types], bool),
         np.array([_weak_list(memory, one) for one in types], np.int64),
-        np.array([_MANY if one.flags & INLINE_VALUES else one.basic_bytes // 8 for one in types], np.int64),
+        np.where([bool(one.flags & INLINE_VALUES) for one in types], _MANY, basic_words),
         np.array([one.item_bytes for one in types], np.int64),
+        is_suspended | is_frame & ~has_blocks,
+        is_frame,
+        has_blocks,
     )
 
 
@@ -121,6 +137,8 @@ class _ReferenceSearch:
     found: list[Any] = field(default_factory=list)
     # Which of them point into the interior of blocks without an object.
     into: list[Any] = field(default_factory=list)
+    # Which of them lead to blocks with a dead object.
+    to_dead: list[Any] = field(default_factory=list)
     total: int = 0
     result: References = field(default_factory=References)
 
@@ -153,7 +171,9 @@ class _ReferenceSearch:
         kept &= ~(self.rules.has_gc[one] & ((word == -1) | (word == -2)))
         kept &= (word != self.rules.weak_list[one]) | (self.rules.weak_list[one] == 0)
         kept &= ~(self.rules.is_weak[one] & np.isin(word, _WEAK_WORDS))
-        return np.where(kinds >= 0, kept, aligned & (kinds == NO_OBJECT))
+        blocks_end = self.rules.basic_words[one] - 1
+        kept &= ~(self.rules.has_blocks[one] & (word >= blocks_end - _BLOCK_WORDS) & (word < blocks_end))
+        return np.where(kinds >= 0, kept, aligned)
 
     def _is_inside(self, words: Any, base: int, addresses: Any, number: Any) -> Any:
         """Return which of *addresses* are in an object itself, and not in the unused end of its block."""
@@ -162,12 +182,53 @@ class _ReferenceSearch:
             return np.ones(len(number), bool)
         kinds = self.nodes.kinds[number]
         one = np.maximum(kinds, 0)
-        size_at = (self.nodes.objects[number] + 16 - base) // 8
-        there = (size_at >= 0) & (size_at < len(words))
-        count = np.where(there, words[np.where(there, size_at, 0)].astype(np.int64), _MANY)
-        items = np.where(self.rules.item_bytes[one] > 0, np.minimum(np.abs(count), _MANY), 0)
+        count = np.abs(_word_at(words, base, self.nodes.objects[number] + 16))
+        for is_chosen, items in (
+            (self.rules.has_call, self._variables),
+            (self.rules.has_blocks, self._counted),
+        ):
+            chosen = (kinds >= 0) & is_chosen[one]
+            if chosen.any():
+                count[chosen] = items(words, base, number[chosen], count[chosen])
+        items = np.where(self.rules.item_bytes[one] > 0, np.minimum(count, _MANY), 0)
         end = self.rules.basic_words[one] * 8 + items * self.rules.item_bytes[one]
         return (kinds < 0) | (addresses - self.nodes.objects[number] < end)
+
+    def _variables(self, words: Any, base: int, number: Any, _: Any) -> Any:
+        """Return how many words the call in each of the nodes *number* has of variables and its stack, since 3.11.
+
+        Before the variables is their number with the stack's (up to 3.13), or two words before them its end. While the
+        call runs neither is there, and the end of the block is the limit. Source: Include/internal/pycore_frame.h,
+        pycore_interpframe_structs.h.
+        """
+        np = import_numpy()
+        one = self.nodes.kinds[number]
+        objects, ends = self.nodes.objects[number], self.nodes.starts[number] + self.nodes.sizes[number]
+        variables = objects + self.rules.basic_words[one] * 8
+        depth = _word_at(words, base, variables - 8) & 0xFFFFFFFF
+        stack_end = _word_at(words, base, variables - 16)
+        count = np.where(depth <= _MOST_VARIABLES, depth, _MANY)
+        has_end = (stack_end >= variables) & (stack_end <= ends)
+        count = np.where(has_end, (stack_end - variables) // 8, count)
+        # Of a call that runs all of this is on the stack of its thread, and what its frame has room for is not set.
+        data = _word_at(words, base, objects + 24)
+        return np.where(self.rules.is_frame[one] & ((data < objects) | (data >= ends)), -_CALL_WORDS, count)
+
+    def _counted(self, words: Any, base: int, number: Any, count: Any) -> Any:
+        """Return how many of their *count* words the frames *number* use, up to 3.10.
+
+        Their stack begins at word 8; up to 3.9 word 9 is its end, 0 while the call runs; in 3.10 word 10 has its depth,
+        and above that whether lines are traced. Source: Include/cpython/frameobject.h.
+        """
+        np = import_numpy()
+        objects, ends = self.nodes.objects[number], self.nodes.starts[number] + self.nodes.sizes[number]
+        variables = objects + self.rules.basic_words[self.nodes.kinds[number]] * 8
+        stack, stack_end, word = (_word_at(words, base, objects + 8 * place) for place in (8, 9, 10))
+        is_depth = (word >> 32 & 0xFEFF == 1) & (word & 0xFFFFFFFF <= _MOST_VARIABLES)
+        depth = np.where(is_depth, word & 0xFFFFFFFF, _MANY)
+        depth = np.where((stack_end >= stack) & (stack_end <= ends), (stack_end - stack) // 8, depth)
+        has_stack = (stack >= variables) & (stack <= ends)
+        return np.where(has_stack, np.minimum(count, (stack - variables) // 8 + depth), count)
 
     def _add(self, words: Any, holders: Any) -> None:
         """Add the references *words* of *holders*, which are in order."""
@@ -179,6 +240,7 @@ class _ReferenceSearch:
         begins = words == self.nodes.starts[to]
         self.is_begun[to[begins]] = True
         self.into.append(self.total + np.flatnonzero(~begins & (self.nodes.kinds[to] == NO_OBJECT)))
+        self.to_dead.append(self.total + np.flatnonzero(self.nodes.kinds[to] == DEAD))
         self.found.append(to.astype(np.int32))
         self.total += len(self.found[-1])
         if len(self.found[-1]):
@@ -207,11 +269,42 @@ class _ReferenceSearch:
         to = np.concatenate(self.found) if self.found else np.zeros(0, np.int32)
         into = np.concatenate(self.into) if self.into else np.zeros(0, np.int64)
         left_over = into[self.is_begun[to[into]] & (self.used.begin[to[into]] == 0)]
+        left_over = np.union1d(left_over, self._dead_ends(first, to))
         if len(left_over):
             first -= np.searchsorted(left_over, first)
             to = np.delete(to, left_over)
         self.result.first, self.result.to = first, to
         return self.result
+
+    def _dead_ends(self, first: Any, to: Any) -> Any:
+        """Return which of the references lead to dead objects, or are theirs.
+
+        A block that still has what is left of an object is another's by now if a live object refers to its start, or
+        if something does before which the object begins: lists of dead objects that are kept for reuse lead to those.
+        """
+        np = import_numpy()
+        nodes, kinds = self.nodes, self.nodes.kinds
+        places = np.concatenate(self.to_dead) if self.to_dead else np.zeros(0, np.int64)
+        targets, holders = to[places], np.searchsorted(first, places, "right") - 1
+        is_root = holders >= len(nodes)
+        holders = np.where(is_root, 0, holders)
+        is_trusted = (nodes.objects[targets] > nodes.starts[targets]) | (~is_root & (kinds[holders] >= 0))
+        while True:
+            used = targets[is_trusted & (is_root | (kinds[holders] != DEAD)) & (kinds[targets] == DEAD)]
+            if not len(used):
+                break
+            kinds[used] = NO_OBJECT
+        dead = np.flatnonzero(kinds == DEAD)
+        theirs = runs_of(first[dead], first[dead + 1] - first[dead])
+        return np.union1d(places[kinds[targets] == DEAD], theirs)
+
+
+def _word_at(words: Any, base: int, addresses: Any) -> Any:
+    """Return the word, signed, at each of *addresses*, of *words* that were read at *base*; _MANY beyond them."""
+    np = import_numpy()
+    at = (addresses - base) // 8
+    there = (at >= 0) & (at < len(words))
+    return np.where(there, words[np.where(there, at, 0)].astype(np.int64), _MANY)
 
 
 def find_references(memory: Memory, nodes: Nodes, roots: Sequence[Root]) -> References:
