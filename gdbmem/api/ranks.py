@@ -270,12 +270,17 @@ def _of_recording(one: _RankRun, recording: Recording, fail_on: Optional[FailOn]
 
 
 def _unseen_bytes(recording: Recording, points: Sequence[tuple[float, float]]) -> float:
-    """Return by how much the growth may be off: the total was first known late, fell at the end, or is of shared pages.
+    """Return by how much the growth may be off.
 
-    A part of PSS is of pages that other processes, such as the other ranks, have too: it grows as they end.
+    The total was first known late, the program went on after the last sample, the total fell at the end, or is of
+    shared pages. A part of PSS is of pages that other processes have too, such as the other ranks: it grows as they end.
     """
     looks = recording.looks()
     late = points[0][1] if points and points[0][0] > looks[0] else 0.0
+    if len(points) > 1:
+        (began, first), (ended, last) = points[0], points[-1]
+        gone = max((line.gone for line in recording.lines if line.gone is not None), default=ended)
+        late += abs(last - first) / (ended - began) * max(gone - ended, 0.0)
     if judged_metric(recording) != "pss_bytes":
         return late
     # What was left out as the program's end, although it held a level.

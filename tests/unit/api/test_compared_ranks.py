@@ -104,12 +104,12 @@ def test_no_rank_of_equal_ones_is_called_odd(tmp_path: Path, job: int) -> None:
     assert found.can_differ and not found.odd
 
 
-def series_of(folder: Path, rank: Rank, course: Callable[[float], float]) -> None:
+def series_of(folder: Path, rank: Rank, course: Callable[[float], float], *, until: int = 120) -> None:
     run = Run.create("solver", parent=folder, pid=1, folder=folder / f"r.{rank.rank}", rank=rank)
     run.update(monitor={"program": ["./solver"]}, ending="exit", status=0)
     writer = SeriesWriter(run.folder, SeriesFacts("solver", 1.0, 1.7e9, "boot", 0.0))
-    line = SeriesLine(1, 10, 1, "solver", "./solver", TREE, 0.0)
-    for t in range(120):
+    line = SeriesLine(1, 10, 1, "solver", "./solver", TREE, 0.0, 120.0)
+    for t in range(until):
         size = int(course(t) * MIB)
         reading = ProcessSample(rss_bytes=size, pss_bytes=size)
         writer.append(float(t), [(1, reading), (TREE, reading)], [line] if t == 0 else [])
@@ -127,6 +127,19 @@ def test_an_equal_rank_whose_first_sample_came_late_on_a_busy_machine_is_not_cal
         (tmp_path / folder).mkdir()
         for number in range(8):
             series_of(tmp_path / folder, rank_of(number), course(number, most if number == 4 else 30))
+    assert not read_ranks([tmp_path / "equal"]).odd
+    assert [one.rank for one in read_ranks([tmp_path / "odd"]).odd] == [4]
+
+
+def test_an_equal_rank_that_went_on_after_its_last_sample_on_a_busy_machine_is_not_called_odd(
+    tmp_path: Path,
+) -> None:
+    for folder, until in (("equal", 70), ("odd", 120)):
+        (tmp_path / folder).mkdir()
+        for number in range(8):
+            is_other, pace = number == 4, 0.3 if folder == "odd" and number == 4 else 0.5
+            end = until if is_other else 120
+            series_of(tmp_path / folder, rank_of(number), lambda t, pace=pace: 8 + pace * t, until=end)
     assert not read_ranks([tmp_path / "equal"]).odd
     assert [one.rank for one in read_ranks([tmp_path / "odd"]).odd] == [4]
 
