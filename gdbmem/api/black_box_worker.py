@@ -389,7 +389,10 @@ class BlackBoxWorker:
     # -- holding --------------------------------------------------------------------------------------------
 
     def _take_hold(self) -> None:
-        folders = [room.folder for room in self._rooms() if room.folder is not None]
+        rooms = self._rooms()
+        folders = [room.folder for room in rooms if room.folder is not None]
+        if not rooms:
+            return  # no process is left
         if not folders:
             self._add_note("--hold: no control group of the processes has a limit; nothing is held")
             return

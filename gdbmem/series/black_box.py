@@ -84,8 +84,9 @@ def black_box_sentences(box: BlackBox) -> list[str]:
     """Return what a report says of *box*."""
     limit = f"{printable(box.limit_of)}'s {format_size(box.limit_bytes)}"
     if not box.records:
-        said = [f"black box: at most {box.highest:.0%} of {limit} was used; nothing was recorded"]
-        return [*said, *map(printable, box.notes)]
+        # It has seen no limit if none was near, or if the processes had ended before it began.
+        used = f"at most {box.highest:.0%} of {limit} was used; " if box.limit_of else ""
+        return [f"black box: {used}nothing was recorded", *map(printable, box.notes)]
     said = [_of_end(end, box) for end in box.ends]
     if not said:
         said = [f"black box: {plural(len(box.records), 'record')}; the last {_where(box.records[-1])}"]

@@ -86,6 +86,10 @@ def test_a_quiet_black_box_says_how_near_the_limit_was() -> None:
     ]
 
 
+def test_a_black_box_that_saw_no_limit_tells_no_share_of_one() -> None:
+    assert black_box_sentences(BlackBox(0.0, 0, "")) == ["black box: nothing was recorded"]
+
+
 def test_what_a_black_box_wrote_is_read_back_and_a_damaged_file_is_none(tmp_path: Path) -> None:
     (tmp_path / FOLDER).mkdir()
     file = tmp_path / FOLDER / FILE
