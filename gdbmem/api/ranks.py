@@ -273,7 +273,7 @@ def _unseen_bytes(recording: Recording, points: Sequence[tuple[float, float]]) -
     """Return by how much the growth may be off.
 
     The total was first known late, the program went on after the last sample, the total fell at the end, or is of
-    shared pages. A part of PSS is of pages that other processes have too, such as the other ranks: it grows as they end.
+    shared pages. A part of PSS is of pages that other processes have too, such as other ranks: it grows as they end.
     """
     looks = recording.looks()
     late = points[0][1] if points and points[0][0] > looks[0] else 0.0

@@ -134,12 +134,19 @@ def test_an_equal_rank_whose_first_sample_came_late_on_a_busy_machine_is_not_cal
 def test_an_equal_rank_that_went_on_after_its_last_sample_on_a_busy_machine_is_not_called_odd(
     tmp_path: Path,
 ) -> None:
-    for folder, until in (("equal", 70), ("odd", 120)):
+    def course(pace: float) -> Callable[[float], float]:
+        return lambda t: 8 + pace * t
+
+    for folder, until, pace in (("equal", 70, 0.5), ("odd", 120, 0.3)):
         (tmp_path / folder).mkdir()
         for number in range(8):
-            is_other, pace = number == 4, 0.3 if folder == "odd" and number == 4 else 0.5
-            end = until if is_other else 120
-            series_of(tmp_path / folder, rank_of(number), lambda t, pace=pace: 8 + pace * t, until=end)
+            is_other = number == 4
+            series_of(
+                tmp_path / folder,
+                rank_of(number),
+                course(pace if is_other else 0.5),
+                until=until if is_other else 120,
+            )
     assert not read_ranks([tmp_path / "equal"]).odd
     assert [one.rank for one in read_ranks([tmp_path / "odd"]).odd] == [4]
 
