@@ -53,7 +53,7 @@ def _measure(words: list[str], args: argparse.Namespace) -> tuple[Ledger, Measur
         ledger = first.ledger(moment)
         remedies = [*ledger.remedies, *settings_of(ledger, open_regular)]
     say(f"{printable(words[0])} {moment}: {format_size(ledger.rss_bytes)} resident")
-    asked = [remedy for remedy in remedies if _may_matter(remedy, ledger)]
+    asked = [remedy for remedy in remedies if remedy.high_bytes >= worth_bytes(ledger.rss_bytes)]
     settings = [remedy for remedy in asked if not remedy.is_call]
     variables = {"": "", **{remedy.setting: remedy.variable for remedy in settings}}
     sizes: dict[str, list[int]] = {name: [] for name in variables}
@@ -85,10 +85,6 @@ def _append(values: list[int], measure: Callable[[], int]) -> str:
     except GdbmemError as error:
         return error.message
     return ""
-
-
-def _may_matter(remedy: Remedy, ledger: Ledger) -> bool:
-    return remedy.high_bytes >= worth_bytes(ledger.rss_bytes)
 
 
 def _gain(remedy: Remedy, without: Sequence[int], with_it: Sequence[int]) -> MeasuredRemedy:

@@ -258,16 +258,12 @@ def _table(accounts: Sequence[FaultAccount]) -> Table:
     table.add_column("")
     listed = sorted(accounts, key=lambda one: -(one.delta_bytes or 0))
     for one in listed[:_LISTED]:
-        _add(table, one, _title(one))
+        _add(table, one, f"process {one.pid} ({printable(one.name)})")
     if len(listed) > _LISTED:
         rest = listed[_LISTED:]
         delta = sum(one.delta_bytes or 0 for one in rest)
         table.add_row(format_delta(delta), plural(len(rest), "further process", "further processes"))
     return table
-
-
-def _title(one: FaultAccount) -> str:
-    return f"process {one.pid} ({printable(one.name)})"
 
 
 def _add(table: Table, one: FaultAccount, title: str) -> None:

@@ -227,7 +227,7 @@ class _Search:
             cause = bfc.ALIGNMENT
         elif self._best(self.request._replace(end=bfc.LOWER + bfc.UPPER - self.request.end)) is not None:
             cause = bfc.OTHER_END
-        elif self._fits_with_other_streams():
+        elif self.allocator.chunks.stream is not None and self._free_run() is not None:
             cause = bfc.OTHER_STREAM
         elif self.need <= available:
             cause = bfc.DEVICE
@@ -283,9 +283,6 @@ class _Search:
         if self.request.end == bfc.UPPER:  # which takes the top of the chunk, and no more
             return usable > self.need
         return is_split(self.allocator, usable, self.need)
-
-    def _fits_with_other_streams(self) -> bool:
-        return self.allocator.chunks.stream is not None and self._free_run() is not None
 
 
 def _may_take(allocator: bfc.Allocator, index: int, request: Request) -> bool:

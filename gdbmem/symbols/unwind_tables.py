@@ -138,7 +138,7 @@ class UnwindTable:
         try:
             return self._rule(frame, wanted)
         finally:
-            _free(frame)
+            _libc().free(frame)
 
     def _rule(self, frame: ctypes.c_void_p, wanted: Sequence[int]) -> Optional[UnwindRule]:
         start, end, is_signal = ctypes.c_uint64(), ctypes.c_uint64(), ctypes.c_bool()
@@ -177,10 +177,6 @@ def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None)
     libc.free.argtypes = [ctypes.c_void_p]
     return libc
-
-
-def _free(pointer: ctypes.c_void_p) -> None:
-    _libc().free(pointer)
 
 
 def evaluate(

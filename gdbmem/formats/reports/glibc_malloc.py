@@ -105,15 +105,11 @@ def read_malloc_info(data: Data, source: str, metric: Optional[str]) -> stacks.S
         )
         free += [Row((text, name), size, count) for text, size, count in rows]
     used.append(Row(("in use, mapped individually",), info.mmapped_bytes, info.mmapped_count))
-    if not _adds_up(info.arenas, info.total):
+    if tuple(map(sum, zip(*info.arenas))) != tuple(info.total):
         raise _differs(source, "its arenas don't add up to its total")
     total = info.total.system_bytes + info.mmapped_bytes
     tables = {stacks.HELD: Table([*used, *free], total), stacks.IN_USE: Table(used), stacks.FREE: Table(free)}
     return table_profile(source, "malloc_info", tables, metric)
-
-
-def _adds_up(arenas: Sequence[MallocInfoSums], total: MallocInfoSums) -> bool:
-    return tuple(map(sum, zip(*arenas))) == tuple(total)
 
 
 def read_malloc_stats(data: Data, source: str, metric: Optional[str]) -> stacks.StackProfile:
