@@ -23,7 +23,7 @@ from gdbmem.launch.child import Child
 from gdbmem.launch.program import examine
 from gdbmem.launch.terminal import Ear, OwnTerminal
 from gdbmem.launch.vgdb import Sentinel
-from gdbmem.linux.process.births import Births
+from gdbmem.linux.faults.event import Births
 from gdbmem.linux.process.terminal_modes import TerminalModes
 from gdbmem.text import printable
 

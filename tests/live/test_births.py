@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.process.births import Births, Children
+from gdbmem.linux.faults.event import Births, Children
 
 PROGRAM = """
 import os, subprocess, sys

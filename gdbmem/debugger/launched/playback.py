@@ -21,8 +21,8 @@ from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.breakpoints import ActionBreakpoint, act_now
 from gdbmem.debugger.snapshots.snapshots import blind_spot, little_room, take_in_passing, take_snapshot
+from gdbmem.debugger.stopping.signals import watch_for_storm
 from gdbmem.debugger.stopping.stops import signal_here
-from gdbmem.debugger.stopping.storms import watch_for_storm
 from gdbmem.debugger.terminal import gdb_text
 from gdbmem.errors import GdbmemError, internal_error
 from gdbmem.launch import messages
