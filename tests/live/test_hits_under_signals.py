@@ -261,3 +261,49 @@ points:
 """
     played = Played(tmp_path, recipe)
     assert "signals come as fast as gdb passes them on" in played.messages
+
+
+@pytest.mark.parametrize("end", ["returns", "jumps"])
+@pytest.mark.parametrize("level", cover(["-O0", "-O2"], lambda level: level == "-O2"))
+def test_a_call_has_not_been_left_because_a_handlers_stack_lies_above_it(
+    level: str, end: str, program: Program, tmp_path: Path
+) -> None:
+    recipe = f"""
+program: {program("handler_above", level)}
+args: [{end}]
+engine: faults
+timeout: 100s
+points:
+  - {{at: turn, name: turn, after: true}}
+  - {{at: within, name: within, after: true}}
+"""
+    played = Played(tmp_path, recipe)
+    calls, inlined = (int(number) for number in re.findall(r"\d+", played.output))
+    points = {one["name"]: (one["hits"], len(one["snapshots"])) for one in played.result["points"]}
+    left = 5 if end == "jumps" else 0
+    assert points == {"turn": (calls, calls - left), "within": (inlined, inlined)}
+    slugs = [one["slug"] for one in played.result["warnings"]]
+    assert ("call-left" in slugs) == bool(left)
+
+
+@pytest.mark.parametrize("engine", cover(ENGINES, lambda engine: engine == "faults"))
+def test_threads_that_send_each_other_signals_make_each_hit_once(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    """A thread that is told to go on at a breakpoint may be stopped there again, by another thread's hit."""
+    if engine in ("gperftools", "jemalloc"):
+        needs_library(engine)
+    recipe = f"""
+program: {program("signals_among_threads", "-O1", "-pthread")}
+engine: {engine}
+timeout: 200s
+points:
+  - {{at: turn, name: turn}}
+  - {{at: turn, name: after, after: true}}
+  - {{at: within, name: within, hits: {{only: [100000]}}, after: true}}
+"""
+    played = Played(tmp_path, recipe)
+    calls, inlined = (int(number) for number in re.findall(r"\d+", played.output))
+    hits = {one["name"]: one["hits"] for one in played.result["points"]}
+    assert hits == {"turn": calls, "after": calls, "within": inlined}
+    assert all(one["slug"] != "call-left" for one in played.result["warnings"])

@@ -20,7 +20,7 @@ from gdbmem.debugger.snapshots.inlined_breakpoints import InlinedCalls, check_in
 from gdbmem.debugger.snapshots.return_breakpoints import Returns
 from gdbmem.debugger.snapshots.snapshots import blind_spot, take_in_passing, take_snapshot
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
-from gdbmem.debugger.stopping.stops import RepeatedHits, keep_postponed_steps
+from gdbmem.debugger.stopping.stops import RepeatedHits, keep_postponed_steps, note_passing
 from gdbmem.debugger.terminal import symbol_at
 from gdbmem.errors import GdbmemError, UsageError, internal_error
 from gdbmem.recipes.recipe import HitFilter
@@ -144,6 +144,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
     def stop(self) -> bool:
         """Called by gdb at each hit; True stops the program, for Ctrl-C and errors that the user must see."""
         try:
+            note_passing()
             return self._hit() or ctrl_c.interrupted()
         except (GdbmemError, gdb.error) as error:
             return self._fail(str(error))

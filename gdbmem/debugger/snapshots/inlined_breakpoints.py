@@ -306,17 +306,29 @@ class InlinedCalls:
         frame = function_frame(gdb.newest_frame())
         pointer = int(frame.read_register("sp"))
         frames = self._threads.setdefault((gdb.selected_thread().ptid, makes_call()), [])
-        while frames and frames[-1].pointer < pointer and frames[-1].frame != frame:
-            self._leave(frames.pop().calls)
-        if not frames or frames[-1].frame != frame:
-            frames.append(_Frame(frame, pointer))
-        here = frames[-1]
+        here = self._frame_here(frames, frame, pointer)
         stops = self._pass(here, passage)
         if not here.calls:
             frames.remove(here)
         if self.listener.is_spent and not self.under_way:
             self._enable(False)
         return stops
+
+    def _frame_here(self, frames: list[_Frame], frame: gdb.Frame, pointer: int) -> _Frame:
+        """Return which of the thread's *frames* is *frame*, or a new one, and drop those that have been left.
+
+        They are below it; but a signal's handler may run on a stack that lies above.
+        """
+        if frames and frames[-1].frame == frame:
+            return frames[-1]
+        known = next((one for one in reversed(frames) if one.frame == frame), None)
+        later = frames.index(known) + 1 if known is not None else len(frames)
+        for at, one in reversed(list(enumerate(frames))):
+            if (at >= later or one.pointer < pointer) and one is not known and not one.frame.is_valid():
+                self._leave(frames.pop(at).calls)
+        if known is None:
+            frames.append(known := _Frame(frame, pointer))
+        return known
 
     def _increase(self, counted: CounterWrite) -> int:
         """Return how many calls the selected thread counts here."""

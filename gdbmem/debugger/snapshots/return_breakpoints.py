@@ -8,11 +8,14 @@ from typing import Callable, Optional
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.location import function_frame, gdb_setting, stack_pointer
+from gdbmem.debugger.location import frames_from, function_frame, gdb_setting, stack_pointer
 from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.program import InternalBreakpoint, delete_breakpoints, executions
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
+from gdbmem.debugger.stopping.stops import note_passing
 from gdbmem.errors import GdbmemError, UsageError, internal_error, sentence_of
+
+_MOST_FRAMES = 1000  # among which a caller is looked for
 
 
 class Returns:
@@ -48,15 +51,20 @@ class Returns:
         self._breakpoints.clear()
 
     def arm(self, hit: int) -> None:
-        address = _return_address()
+        address, outer = _return_place()
         thread, pointer = gdb.selected_thread().ptid, stack_pointer(gdb.newest_frame())
-        # A call whose frame is at or below the beginning of a new one has been left.
-        self._leave([c for c in self._pending if c.thread == thread and c.stack_pointer <= pointer])
-        self._pending.append(_Call(thread, address, pointer, hit))
+        # A call whose frame is where a new one begins has been left; one below it, unless this is another stack.
+        self._leave([c for c in self._pending if c.thread == thread and c.stack_pointer == pointer])
+        self._leave_below(thread, pointer)
+        self._pending.append(_Call(thread, address, pointer, outer, hit))
         if address not in self._breakpoints:
             self._breakpoints[address] = OwnedBreakpoint(
                 address, functools.partial(self.returned, address), self, commands=self._commands
             )
+
+    def _leave_below(self, thread: tuple[int, int, int], pointer: int) -> None:
+        below = [c for c in self._pending if c.thread == thread and c.stack_pointer < pointer]
+        self._leave([call for call in below if not call.is_under_way()])
 
     def _leave(self, calls: list[_Call]) -> None:
         if calls:
@@ -81,7 +89,7 @@ class Returns:
             # An inner recursive call returns with the stack still below the entry of the outer one.
             if call.thread == thread and call.address == address and pointer > call.stack_pointer:
                 self._pending.remove(call)
-                self._leave([c for c in self._pending if c.thread == thread and c.stack_pointer < pointer])
+                self._leave_below(thread, pointer)
                 return self._act(call.hit)
         return False
 
@@ -89,11 +97,19 @@ class Returns:
 class _Call:
     """A call that has not returned yet."""
 
-    def __init__(self, thread: tuple[int, int, int], address: int, stack_pointer: int, hit: int) -> None:
+    def __init__(
+        self, thread: tuple[int, int, int], address: int, stack_pointer: int, outer: int, hit: int
+    ) -> None:
         self.thread = thread
         self.address = address
         self.stack_pointer = stack_pointer
         self.hit = hit
+        self._outer = outer  # the caller's stack pointer
+
+    def is_under_way(self) -> bool:
+        """Return whether its caller waits for it: a signal's handler may run on a stack that lies above."""
+        frames = frames_from(gdb.newest_frame(), _MOST_FRAMES)
+        return any(frame.pc() == self.address and stack_pointer(frame) == self._outer for frame in frames)
 
 
 class OwnedBreakpoint(InternalBreakpoint):
@@ -112,6 +128,7 @@ class OwnedBreakpoint(InternalBreakpoint):
 
     def stop(self) -> bool:
         try:
+            note_passing()
             return (not program.has_arrived and self._act()) or ctrl_c.interrupted()
         except (GdbmemError, gdb.error) as error:
             warn(sentence_of(error))
@@ -122,19 +139,22 @@ class OwnedBreakpoint(InternalBreakpoint):
         return True
 
 
-def _return_address() -> int:
-    """Return the return address of the function just entered; raises UsageError if it has no caller."""
+def _return_place() -> tuple[int, int]:
+    """Return where the function just entered returns to, and the stack pointer of its caller.
+
+    Raises UsageError if it has no caller.
+    """
     caller = _caller()
     if caller is None:
         # gdb hides the caller of main.
         with gdb_setting("backtrace past-main", "on"):
             caller = _caller()
             if caller is not None:
-                return int(caller.pc())
+                return int(caller.pc()), stack_pointer(caller)
         raise UsageError(
             "--after needs a function that returns to a caller", hint="set it on a function's name"
         )
-    return int(caller.pc())
+    return int(caller.pc()), stack_pointer(caller)
 
 
 def _caller() -> Optional[gdb.Frame]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
+import signal
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -60,6 +61,7 @@ def note_stop(event: gdb.Event) -> None:
     _hits[:] = [breakpoints[0].hit_count] if breakpoints and breakpoints[0].is_valid() else []
     name = getattr(event, "stop_signal", None)
     _signals[:] = [name] if name else []
+    _keep_forgotten()
 
 
 def hits_here() -> int | None:
@@ -87,6 +89,7 @@ def signal_here() -> str | None:
 # gdb numbers its own temporary breakpoints 0, and their locations 0.1. Before gdb 13 both are in one row.
 _ROW = re.compile(r"^0(?= )", re.MULTILINE)
 _RESUME = re.compile(r" +high-priority step resume .*?\b0x([0-9a-f]+)", re.DOTALL)
+_THREAD = re.compile(r"\bstop only in thread (\d+)")
 _FRAME = re.compile(r"\bstop only in stack frame at 0x([0-9a-f]+)")
 _BASE = re.compile(r"\bframe at 0x([0-9a-f]+)")
 
@@ -104,15 +107,17 @@ class PostponedStep(NamedTuple):
 
     address: int
     frame: Optional[int]  # its base, as `info frame` prints it; None: any
+    thread: Optional[int]  # gdb's global number; None: any
 
 
 def postponed_steps(text: str) -> list[PostponedStep]:
     """Parse *text*, gdb's list of its temporary breakpoints (`maint info breakpoints 0`)."""
     found = []
     for row in _ROW.split(text)[1:]:
-        resume, frame = _RESUME.match(row), _FRAME.search(row)
+        resume, frame, thread = _RESUME.match(row), _FRAME.search(row), _THREAD.search(row)
         if resume is not None:
-            found.append(PostponedStep(int(resume[1], 16), int(frame[1], 16) if frame else None))
+            base, number = int(frame[1], 16) if frame else None, int(thread[1]) if thread else None
+            found.append(PostponedStep(int(resume[1], 16), base, number))
     return found
 
 
@@ -129,16 +134,61 @@ class _KeptStep:
 
 
 _kept: dict[Thread, dict[tuple[int, int], _KeptStep]] = {}  # by instruction and stack pointer
+_forgotten: list[PostponedStep] = []  # at the stop that comes
+_passing: dict[
+    Thread, tuple[int, int]
+] = {}  # where each thread was told to go on: instruction and stack pointer
 
 
 def keep_postponed_steps() -> None:
-    """Note the selected thread's postponed steps: called where a breakpoint is about to stop the program."""
-    addresses = {step.address for step in postponed_steps(_listed())}
-    if not addresses:
+    """Note the postponed steps: called where a breakpoint is about to stop the program, while other threads run."""
+    _forgotten[:] = postponed_steps(_listed())
+
+
+def note_passing() -> None:
+    """Note that the selected thread is told to go on at a breakpoint: another may stop the program before it does."""
+    frame = gdb.newest_frame()
+    _passing[gdb.selected_thread().ptid] = int(frame.pc()), int(frame.read_register("sp"))
+
+
+def _keep_forgotten() -> None:
+    """At a stop, note the steps over breakpoints that gdb forgets."""
+    if not _forgotten and not _passing:
         return
-    kept = _kept.setdefault(gdb.selected_thread().ptid, {})
+    selected = gdb.selected_thread()
+    for thread in gdb.selected_inferior().threads():
+        mine = [step for step in _forgotten if step.thread in (None, thread.global_num)]
+        passing = _passing.pop(thread.ptid, None) if thread != selected else None
+        if mine or passing is not None:
+            thread.switch()
+            kept = _kept.setdefault(thread.ptid, {})
+            _keep(mine, kept)
+            if passing is not None and _waits_for_signal(*passing):
+                kept[passing] = _KeptStep(_registers(gdb.newest_frame()))
+    _forgotten.clear()
+    if selected is not None and selected.is_valid() and gdb.selected_thread() != selected:
+        selected.switch()
+
+
+def _waits_for_signal(address: int, pointer: int) -> bool:
+    """Return whether the selected thread is there, and a signal is the reason.
+
+    Otherwise gdb steps over the breakpoint when the program goes on, or the thread has come back to it.
+    """
+    frame = gdb.newest_frame()
+    with contextlib.suppress(gdb.error):
+        is_there = (int(frame.pc()), int(frame.read_register("sp"))) == (address, pointer)
+        return is_there and int(gdb.parse_and_eval("$_siginfo.si_signo")) != signal.SIGTRAP
+    return False
+
+
+def _keep(steps: list[PostponedStep], kept: dict[tuple[int, int], _KeptStep]) -> None:
+    """Add those of the selected thread's *steps* that a handler has interrupted, or has just returned to."""
+    addresses = {step.address for step in steps}
     frame = gdb.newest_frame()
     with contextlib.suppress(gdb.error):  # of a stack that gdb can't read
+        if any(map(_is_here, steps)):
+            kept[int(frame.pc()), int(frame.read_register("sp"))] = _KeptStep(_registers(frame))
         for _ in range(_MOST_FRAMES):
             older = frame.older()
             if older is None:
