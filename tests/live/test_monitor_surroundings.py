@@ -16,8 +16,8 @@ import pytest
 
 from gdbmem.series.store import Recording
 from tests.conftest import Program
-from tests.live.test_monitor import LEAKS, SLEEPS, monitor
-from tests.live.user import GDBMEM, shell, skip_where_others_cannot_run_gdbmem
+from tests.live.test_monitor import LEAKS, SLEEPS, monitor, samples_in, wait_until
+from tests.live.user import GDBMEM, environment, shell, skip_where_others_cannot_run_gdbmem
 
 pytestmark = [
     pytest.mark.usefixtures("no_process_left"),
@@ -57,18 +57,26 @@ def start_in(cgroup: Path, *words: str) -> subprocess.Popen[bytes]:
 
 
 def test_a_leak_in_a_cgroup_is_reported_when_it_will_meet_the_limit(scratch: Path, cgroup: Path) -> None:
-    # 10 s from its first MiB to the limit: a monitor that starts late on a busy machine is still in time, and the limit
-    # is near enough to be drawn after 4 s.
-    with start_in(cgroup, sys.executable, "-c", LEAKS, "1000", "0.1") as target:
-        assert target.stdout is not None and target.stdout.readline() == b"epoch 0\n", "Python has started"
+    # 10 s from its first MiB to the limit, which is near enough to be drawn after 4 s. It begins when it is watched.
+    waits = "import os, sys, time\nwhile not os.path.exists(sys.argv[3]): time.sleep(0.01)\n"
+    words = [
+        *[GDBMEM, "monitor", "-q", "--interval", "20ms", "--for", "4s", "--json", "--plot", "plot.svg"],
+        *["--run", "run"],
+    ]
+    with (
+        start_in(cgroup, sys.executable, "-c", waits + LEAKS, "1000", "0.1", str(scratch / "go")) as target,
+        subprocess.Popen(
+            [*words, str(target.pid)], cwd=scratch, env=environment(), stdout=subprocess.PIPE
+        ) as watching,
+    ):
         try:
-            done = monitor(
-                "-q", "--interval", "20ms", "--for", "4s", "--json", "--plot", "plot.svg", "--run", "run",
-                str(target.pid), folder=scratch,
-            )  # fmt: skip
+            wait_until(lambda: samples_in(scratch / "run") > 0, watching)
+            (scratch / "go").touch()
+            said, _ = watching.communicate()
         finally:
             target.kill()
-    document = json.loads(done.stdout)
+    assert watching.returncode == 0
+    document = json.loads(said)
     assert document["limit_bytes"] == document["cgroup"]["limit_bytes"] == 100 * MIB
     used, cache = document["cgroup"]["last_bytes"], document["cgroup"]["cache_bytes"]
     slope = document["verdict"]["slope_bytes_per_second"]
