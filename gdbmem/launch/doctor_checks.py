@@ -13,6 +13,7 @@ from typing import Annotated, NamedTuple, Optional
 from gdbmem import __version__
 from gdbmem.engines.engine import EngineTable, tables
 from gdbmem.errors import GdbmemError
+from gdbmem.files import private_folder
 from gdbmem.json_values import Key
 from gdbmem.launch.child import runtime_folder
 from gdbmem.launch.native import find_library
@@ -26,7 +27,6 @@ from gdbmem.setup.gdb_python import (
     find_gdb,
     gdb_python,
     loading_problem,
-    private_folder,
     quiet_gdb,
     run_python_in_gdb,
 )

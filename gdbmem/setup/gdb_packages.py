@@ -14,16 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import InputError, ToolError
-from gdbmem.files import NEUTRAL_FOLDER, read_cached, replace_file, write_cached
-from gdbmem.setup.gdb_python import (
-    GdbPython,
-    data_folder,
-    find_gdb,
-    gdb_python,
-    private_folder,
-    quiet_gdb,
-    run_python_in_gdb,
-)
+from gdbmem.files import NEUTRAL_FOLDER, data_folder, private_folder, read_cached, replace_file, write_cached
+from gdbmem.setup.gdb_python import GdbPython, find_gdb, gdb_python, quiet_gdb, run_python_in_gdb
 from gdbmem.text import printable
 
 if TYPE_CHECKING:

@@ -6,14 +6,12 @@ import os
 import resource
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from gdbmem.errors import InputError, MissingToolError, ToolError
-from gdbmem.setup.gdb_folder import data_folder_path, private_folder_path
 from gdbmem.setup.requirements import how_to_install
 from gdbmem.text import format_size, printable
 
@@ -28,16 +26,6 @@ class GdbPython(NamedTuple):
     gdb: str  # its path
     version: str  # of gdb, as it reports: 13.1
     python: tuple[int, int]
-
-
-def data_folder() -> Path:
-    """Return the folder for what gdbmem keeps between runs: ``$XDG_DATA_HOME/gdbmem``."""
-    return Path(data_folder_path())
-
-
-def private_folder(version: Optional[tuple[int, int]] = None) -> Path:
-    """Return the folder that holds pygments for a gdb with Python *version* (default: this one)."""
-    return Path(private_folder_path(*(version or sys.version_info[:2])))
 
 
 def loader_file() -> Path:

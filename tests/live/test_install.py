@@ -14,8 +14,8 @@ from typing import Optional
 import pytest
 
 from gdbmem.errors import MissingToolError, ToolError
+from gdbmem.files import private_folder
 from gdbmem.setup.gdb_packages import ensure_private_folder
-from gdbmem.setup.gdb_python import private_folder
 from tests.live.user import GDBMEM, shell
 
 pytestmark = pytest.mark.needs("gdb")

@@ -9,17 +9,10 @@ from pathlib import Path
 
 from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import ToolError
+from gdbmem.files import data_folder, private_folder
 from gdbmem.setup import gdbinit
 from gdbmem.setup.gdb_packages import fill_private_folder, is_current, packages_in, remove_private_folders
-from gdbmem.setup.gdb_python import (
-    GdbPython,
-    data_folder,
-    find_gdb,
-    gdb_python,
-    lasting_folder,
-    loading_problem,
-    private_folder,
-)
+from gdbmem.setup.gdb_python import GdbPython, find_gdb, gdb_python, lasting_folder, loading_problem
 from gdbmem.text import printable
 
 
