@@ -307,3 +307,21 @@ points:
     hits = {one["name"]: one["hits"] for one in played.result["points"]}
     assert hits == {"turn": calls, "after": calls, "within": inlined}
     assert all(one["slug"] != "call-left" for one in played.result["warnings"])
+
+
+def test_a_program_that_handles_a_fatal_signal_often_is_said_to_have_got_it_once(
+    program: Program, tmp_path: Path
+) -> None:
+    recipe = f"""
+program: {program("write_barrier", "-O1")}
+engine: faults
+timeout: 100s
+points:
+  - {{at: turn, name: turn, after: true}}
+"""
+    played = Played(tmp_path, recipe)
+    assert played.output == "30 calls\n"
+    assert [one["hits"] for one in played.result["points"]] == [30]
+    (warning,) = played.result["warnings"]
+    assert warning["slug"] == "program-signal"
+    assert warning["message"].endswith(" (30 times)")
