@@ -289,11 +289,23 @@ def execute_despite_hooks(command: str, *, happened: Callable[[], bool]) -> None
 # Breakpoints that the user does not see.
 
 
+def breakpoint_type() -> int:
+    """Return gdb's type for a breakpoint that the user does not see.
+
+    Where a thread stops one byte behind a breakpoint, gdb moves it back to that one, and valgrind's gdbserver does not
+    say which of both it is at. Hardware breakpoints, of which valgrind has any number, are left out of that.
+    """
+    is_valgrind = gdb.selected_inferior().pid == VGDB_PID
+    return int(gdb.BP_HARDWARE_BREAKPOINT if is_valgrind else gdb.BP_BREAKPOINT)
+
+
 class InternalBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
     """A breakpoint at an address or a location that is in none of gdb's lists, and of whose stop gdb says nothing."""
 
     def __init__(self, place: Union[int, str]) -> None:
-        super().__init__(place if isinstance(place, str) else f"*{place:#x}", internal=True)
+        super().__init__(
+            place if isinstance(place, str) else f"*{place:#x}", type=breakpoint_type(), internal=True
+        )
         self.silent = True
 
 

@@ -200,7 +200,7 @@ class _Player:
         self._asked = asked
         self._progress = progress
         self.outcome: Optional[Outcome] = None
-        self._reported: Counter[str] = Counter()  # failed actions and signals, by their message
+        self._reported: Counter[Notice] = Counter()  # failed actions and signals
         self._explained: set[int] = set()  # points already reported to have recorded nothing
         self._counts = False  # whether a snapshot has counted anything
         self._noticed: defaultdict[str, list[str]] = defaultdict(list)  # gdb's warnings, by their slug
@@ -235,7 +235,7 @@ class _Player:
         if result.error is not None:
             point.failed[result.action] = result.error
             text = f"{point.place}: {result.action} at {point.name}: {result.error}"
-            self._report("action-failed", text, outcome)
+            self._report(Notice("action-failed", text), outcome)
         if result.warning is not None:
             self._on_blind(result.warning, outcome)
         if result.room is not None and all(known.slug != "little-room" for known in outcome.notices):
@@ -249,16 +249,17 @@ class _Player:
         name = result.label or point.name
         self._progress(said if is_snapshot else f"{name}: {result.action}: {said.rstrip()}")
 
-    def _report(self, slug: str, text: str, outcome: Outcome) -> bool:
-        """Report *text* once, with its number of occurrences; return whether this is the first."""
-        self._reported[text] += 1
-        times = self._reported[text]
+    def _report(self, notice: Notice, outcome: Outcome) -> bool:
+        """Report *notice* once, with its number of occurrences; return whether this is the first."""
+        self._reported[notice] += 1
+        times = self._reported[notice]
         if times == 1:
-            outcome.notices.append(Notice(slug, text))
+            outcome.notices.append(notice)
             return True
-        before = text if times == 2 else f"{text} ({times - 1:,} times)"
-        at = outcome.notices.index(Notice(slug, before))
-        outcome.notices[at] = Notice(slug, f"{text} ({times:,} times)")
+        text = notice.message
+        before = notice if times == 2 else notice._replace(message=f"{text} ({times - 1:,} times)")
+        at = outcome.notices.index(before)
+        outcome.notices[at] = notice._replace(message=f"{text} ({times:,} times)")
         return False
 
     def _on_blind(self, text: str, outcome: Outcome) -> None:
@@ -303,7 +304,7 @@ class _Player:
     @_note.register
     def _on_stopped(self, message: messages.Stopped, outcome: Outcome) -> None:
         text = f"the program got {message.sentence} in {message.place or 'an unknown place'}"
-        if self._report("program-signal", text, outcome):
+        if self._report(Notice("program-signal", text), outcome):
             self._progress(text)
 
     @_note.register

@@ -325,3 +325,21 @@ points:
     (warning,) = played.result["warnings"]
     assert warning["slug"] == "program-signal"
     assert warning["message"].endswith(" (30 times)")
+
+
+@pytest.mark.parametrize("engine", ["massif", "faults"])
+def test_points_at_neighbouring_bytes_leave_the_program_as_it_is(
+    engine: str, program: Program, tmp_path: Path
+) -> None:
+    """gdb may take the second for the first under valgrind, and go on there."""
+    recipe = f"""
+program: {program("one_byte_before", "-O1")}
+engine: {engine}
+timeout: 100s
+points:
+  - {{at: "*last", name: last}}
+  - {{at: "*turn", name: turn}}
+"""
+    played = Played(tmp_path, recipe)
+    assert played.output == "5 calls, 5 others\n"
+    assert {one["name"]: one["hits"] for one in played.result["points"]} == {"last": 5, "turn": 5}
