@@ -16,6 +16,7 @@ from gdbmem.symbols.function_names import FunctionName, split_function
 from gdbmem.symbols.function_text import (
     FunctionText,
     called_functions,
+    calls_member,
     code_lines,
     declares,
     definition,
@@ -28,6 +29,7 @@ from gdbmem.symbols.function_text import (
 if TYPE_CHECKING:  # it imports this module
     from gdbmem.debugger.memwatch.driving.function_code import SourceLine
 
+_SURE = ("assert", "static_assert", "decltype", "alignof", "offsetof")  # which do not leave a function
 _NEAR = 12  # lines behind the one that gdb gives for inlined code
 
 
@@ -89,6 +91,11 @@ class Reach(NamedTuple):
     is_once: Optional[bool]  # each call does, once; None: it is not known
     in_front: str = ""  # the source of the function, and of those inlined into it, up to there
 
+    @property
+    def calls_member(self) -> bool:
+        """True if a function that may be virtual is called in front of the effect."""
+        return calls_member(self.in_front)
+
     def is_behind(self, function: str) -> bool:
         """Return whether a call of the *function* is in front of the effect."""
         return bool(mentions(name_pattern(function), self.in_front))
@@ -121,7 +128,7 @@ def reach_of(steps: Sequence[Step], effect: Effect) -> Reach:
 def _may_be_macro(name: str) -> bool:
     """Return whether what is called so is not known as a function or a type, or as the compiler's own."""
     with suppress(gdb.error):
-        return not (name.startswith("_") or _has_code(name) or gdb.lookup_type(name))
+        return not (name in _SURE or name.startswith("_") or _has_code(name) or gdb.lookup_type(name))
     return True
 
 

@@ -51,7 +51,7 @@ _NEVER_RETURNS = re.compile(
 _THROWS = re.compile(
     r"<(?:__cxa_(?:re)?throw|__cxa_bad_cast|_ZSt\d+__throw_\w+|std::__throw_[^>]*|_{0,2}(?:sig)?longjmp(?:_chk)?)(?:@|>)"
 )
-_MAY_THROW = re.compile(r"<_Z(?!S|NK?S[ta]|n[aw]|d[al])|<[^>@]*\(")  # not of the standard library
+_MAY_THROW = re.compile(r"<_Z(?!S|NK?S[ta]|n[aw]|d[al])|<[^>@]*\(|^call\s+\*")  # not of the standard library
 _RETURNS_TWICE = re.compile(r"<(?:_{0,2}(?:sig)?setjmp|getcontext)(?:@|>|\+)")
 _CATCHES = re.compile(r"<__cxa_begin_catch(@|>|\+)")
 _HANDLES = re.compile(r"<__cxa_(?:begin_catch|end_catch|\w*exception\w*)(@|>|\+)")
@@ -75,7 +75,13 @@ _LOADS_CONSTANT = re.compile(r"^mov\w*\s+\$0x(?P<at>[0-9a-f]+),%(?:e(?P<register
 _MOST_FIRST = 4  # lines of a function on one of which its calls may begin
 _FARTHEST = 400  # instructions to one that loads the address of a variable
 _MOST_STATES = 10_000  # on the ways from a counter's load to its store
-_CALLS = re.compile(r"^(?:bnd |notrack )*(?:call\w*|jmpq?)\s+0x([0-9a-f]+) <[^>+]+>$")
+_CALLS = re.compile(r"^(?:bnd |notrack )*(?:call\w*|jmpq?)\s+0x([0-9a-f]+) <([^>+]+)>$")
+_CLONE = re.compile(r"\.(?:constprop|isra|specialized)\b")
+_PURE = re.compile(  # functions that compilers call once for several calls, or not at all
+    r"(?:str(?:n?len|n?(?:case)?cmp|r?chr|str|c?spn|pbrk|coll)|wcs(?:len|cmp|chr)|mem(?:r?chr|cmp|mem)|l{0,2}abs|__errno_location"
+    r"|to(?:lower|upper)|is(?:alnum|alpha|digit|space|upper|lower|punct|print|xdigit)|__ctype\w+"
+    r"|(?:sqrt|a?sin|a?cos|a?tan2?|exp2?|log(?:10|2|1p)?|pow|floor|ceil|fabs|fmod|l?round|trunc|hypot|cbrt)[fl]?)$"
+)
 _ADDS_ONE_TO_MEMORY = re.compile(
     r"^(?:lock )?(?:inc[bwlq]?\s+|add[bwlq]?\s+\$0x1,|sub[bwlq]?\s+\$0xf{8}(?:f{8})?,)[^%]*\("
 )
@@ -174,7 +180,7 @@ def read_inlined_code(
     Raises LargeFunctionError, and KeyboardInterrupt for Ctrl-C.
     """
     with interruptible() as check:
-        reader = _Reader(FunctionCode(architecture, block), block, is_wanted, check, name, witness)
+        reader = _Reader(architecture, block, is_wanted, check, name, witness)
         return reader.read(ends=ends, joined=joined and not ends)
 
 
@@ -190,19 +196,21 @@ class _Reader:
 
     def __init__(
         self,
-        code: FunctionCode,
+        architecture: gdb.Architecture,
         block: gdb.Block,
         is_wanted: Callable[[gdb.Block], bool],
         check: Callable[[], None],
         name: str,
         witness: Optional[Effect],
     ) -> None:
-        self._code = code
+        self._architecture = architecture
+        self._code = FunctionCode(architecture, block)
         self._name = name
         self._given = witness
         self._witness: Optional[Effect] = None
         self._counts_own = False
         self._effects: dict[int, Effect] = {}
+        self._pure: dict[int, bool] = {}  # functions that only compute
         self._check = check
         self._block = block
         self._is_wanted = is_wanted
@@ -235,6 +243,7 @@ class _Reader:
             return None
         self._connect()
         self._effects = {at: found for at, one in self._instructions.items() if (found := self._effect(one))}
+        self._join_clones()
         if not is_inlined and self._given is None:
             return self._read_looped(ends=ends, joined=joined)
         self._join_parts()
@@ -728,7 +737,7 @@ class _Reader:
             ):
                 return passages
             left = self._left_before(reach) if reach.is_once else None
-            if left is None:
+            if left is None or (witness.is_call and not self._given and not self._is_in_all(begins)):
                 continue
             counted = None if self._given or left else self._passages_at(begins, effects)
             if counted and self._alternate(counted, begins, effects):
@@ -754,6 +763,19 @@ class _Reader:
         inside = {one.target for at, one in self._effects.items() if self._calls[at]} - {None}
         if any(one.target in inside and (one.line is None or one.line in self._body) for one in outside):
             return False
+        return self._describes_all()
+
+    def _is_in_all(self, begins: AbstractSet[int]) -> bool:
+        """Return whether each call, as far as is known, has one of the *begins*."""
+        is_own = self._is_wanted(self._block)
+        return (
+            all(members & begins for members in self._members.values() if members)
+            and (not is_own or any(not self._calls[at] for at in begins))
+            and self._describes_all()
+        )
+
+    def _describes_all(self) -> bool:
+        """Return whether the program describes as many calls as the source of the container makes."""
         described = Counter(self._lines[key] for key, members in self._members.items() if members)
         return all(number <= described[line] for line, number in self._named_calls().items())
 
@@ -811,20 +833,19 @@ class _Reader:
 
     def _left_before(self, reach: Reach) -> Optional[set[int]]:
         """Return where exceptions leave calls that have not come so far; None if that may be elsewhere, too."""
-        found = set[int]()
+        found, is_c = set[int](), file_name(self._block.function.symtab).endswith(".c")
         for at, effect in self._effects.items() if reach.in_front else ():
             text = self._instructions[at].text
             throws = _THROWS.search(text) is not None
-            if not effect.is_call or not (throws or _MAY_THROW.search(text)):
+            if not effect.is_call or not (throws or (_MAY_THROW.search(text) and not is_c)):
                 continue
             steps = self._steps(at)
             callee = symbol_at(effect.target, demangled=True) if effect.target is not None else ""
-            into = (
-                _path(steps)[:1]
-                if steps
-                else [str(block.function) for _, block in self._code.blocks(at)[:-1]]
-            )
-            if any(map(reach.is_behind, (*into, *([callee] if callee and not throws else [])))):
+            if steps and effect.target is None and reach.calls_member:
+                return None
+            others = [str(block.function) for _, block in self._code.blocks(at)[:-1]]
+            into = [*(_path(steps)[:1] if steps else others), *([callee] if callee and not throws else [])]
+            if any(map(reach.is_behind, into)):
                 if not (throws and steps):
                     return None
                 found.add(at)
@@ -948,6 +969,33 @@ class _Reader:
             return None
         return Effect(line, address, is_call=False)
 
+    def _join_clones(self) -> None:
+        """Take calls of copies of a function, which compilers make for some of its arguments, for calls of it."""
+        named: dict[str, set[int]] = {}
+        for at, effect in self._effects.items():
+            found = _CALLS.match(self._instructions[at].text)
+            if found and effect.target is not None:
+                named.setdefault(found[2], set()).add(effect.target)
+        joined = dict[Optional[int], int]()
+        for targets in named.values():
+            clones = {one for one in targets if len(targets) > 1 and _CLONE.search(symbol_at(one))}
+            if len(targets - clones) <= 1:
+                joined.update(dict.fromkeys(clones, min(targets - clones or clones, default=0)))
+        for at, effect in self._effects.items():
+            self._effects[at] = effect._replace(target=joined.get(effect.target, effect.target))
+
+    def _is_pure(self, target: int) -> bool:
+        """Return whether the function at *target* only computes: compilers may call it once for several calls."""
+        if target not in self._pure:
+            blocks = function_blocks(target)
+            if blocks:
+                code = FunctionCode(self._architecture, blocks[-1])
+                self._pure[target] = not any(map(code.is_visible, code.sweep(code.entry)))
+            else:
+                name = symbol_at(target).partition("@")[0].partition(" ")[0]
+                self._pure[target] = _PURE.match(name) is not None
+        return self._pure[target]
+
     def _address(self, match: re.Match[str], at: int) -> Optional[int]:
         """Return the address of the operand of the instruction *at*; None if it is unknown."""
         if match["at"]:
@@ -984,7 +1032,10 @@ class _Reader:
         places: dict[tuple[Effect, tuple[str, ...]], list[Step]] = {}
         for at in sorted(effects):
             steps = self._steps(at)
-            if steps and effects[at].target is not None and effects[at].line:
+            target = effects[at].target
+            if not steps or target is None or not effects[at].line:
+                continue
+            if not effects[at].is_call or not self._is_pure(target):
                 places.setdefault((effects[at], _path(steps)), steps)
         for is_deeper in (False, True):
             known = [(*one, steps) for one, steps in places.items() if is_deeper == (len(steps) > 1)]

@@ -22,7 +22,8 @@ _GOES_BACK = re.compile(r"\bgoto\b")
 _NOT_RUN = re.compile(
     r"(?<![\w)\]])\s*\[[^\[\]]*\]\s*(?:\([^()]*\))?(?:\s|->|[\w:<>&*])*{|\b(?:struct|class|union)\b[^;(){}]*{"
 )
-_COUNTS_UP = re.compile(r"\+\+|[^;=+]*(?:\+\+|\+=\s*1\b)")
+_COUNTS_UP = re.compile(r"\+\+|[^;=+]*(?:\+\+|\+=\s*1u?l{0,2}[\s)]*$)", re.I)
+_CALLS_MEMBER = re.compile(r"(?:\.|->)\s*\w+\s*\(")
 
 
 def code_lines(text: str) -> list[str]:
@@ -116,6 +117,10 @@ def _without_inner(body: str) -> str:
 def declares(variable: str, line: str) -> bool:
     """Return whether the *line* declares a static *variable* (a pattern) with its first value."""
     return re.search(rf"\bstatic\b[^;=]*\b{variable}\s*[={{]", line) is not None
+
+
+def calls_member(text: str) -> bool:
+    return _CALLS_MEMBER.search(text) is not None
 
 
 def called_functions(text: str) -> set[str]:

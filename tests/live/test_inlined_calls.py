@@ -215,9 +215,24 @@ COUNTED = {
     ),
     # Their source says more, or less, than it seems to.
     "inlined_effects": Counted(
-        ("take", "drop", "credit", "wait", "step", "walk", "keep", "check", "chain"),
-        frozenset({"take", "drop", "credit", "wait", "keep", "chain"}),
-        frozenset({"walk"}),
+        (
+            "take",
+            "drop",
+            "credit",
+            "wait",
+            "step",
+            "walk",
+            "keep",
+            "check",
+            "chain",
+            "weigh",
+            "sure",
+            "use",
+            "area",
+            "copy",
+        ),
+        frozenset({"take", "drop", "credit", "wait", "keep", "chain", "sure", "use"}),
+        frozenset({"walk", "weigh"}),
     ),
 }
 

@@ -1,10 +1,14 @@
 // Functions that each do what their source says once, or only seems to say: `name calls`.
 #include <algorithm>
 #include <atomic>
+#include <cassert>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <vector>
 
-static int takes, drops, steps, seen, kept, checks, links, waits;
+static int takes, drops, steps, seen, kept, checks, links, waits, surely;
+static long total;
 static std::atomic<long> credits{0};
 
 struct Node {
@@ -86,31 +90,80 @@ static inline int check(int n) {
   return n * 2;
 }
 
+static inline void weigh(long n) { total += 1 + n; }
+
+static inline int sure(int n) {
+  assert(n >= 0);
+  surely++;
+  return n & 7;
+}
+
+// g++ makes copies of it for some arguments.
+__attribute__((noinline)) static int grind(int n, int how) {
+  int sum = n;
+  for (int i = 0; i < n % 7 + how; i++) {
+    sum = sum * 31 + i;
+    if (how > 5 && sum % 11 == 0)
+      sum += std::rand() % 2;
+    if (how == 3)
+      sum ^= n;
+  }
+  total += sum & 1;
+  return sum;
+}
+
+static inline int use(int n, int how) {
+  int got = grind(n, how);
+  if (got & 1)
+    return got / 2;
+  return got + how;
+}
+
+// Compilers call it once for equal arguments, and copy few bytes without a call.
+__attribute__((noinline)) static int square(int n) { return n * n % 97; }
+
+static volatile int depth;
+static char text[64];
+
+static inline int area(int n) {
+  int got = square(n);
+  return got & 1 ? got + depth : got - depth;
+}
+
+static inline void copy(const char *from, int n) {
+  std::memcpy(text, from, n);
+  if (text[0] == 'x')
+    text[1] = static_cast<char>(depth);
+}
+
 static inline long chain(int n) { links++; return n < 2 ? n : chain(n - 1) + (n & 1); }
 
 int main(int argc, char **) {
   long sum = 0, walks = 0, keeps = 0, all_steps = 0, all_checks = 0, all_waits = 0;
   {
     std::vector<Ref> refs;
-    for (int i = 0; i < 40; i++) {
+    for (int i = 0; i < 11 + argc; i++) {
       Ref one(new Node);
       refs.push_back(one);
       if (i % 5 == 0)
         refs[i / 2] = one;
     }
   }
-  std::atomic<int> left{500};
+  std::atomic<int> left{50};
   std::vector<int> numbers;
-  for (int i = 0; i < 30 + argc; i++) {
+  for (int i = 0; i < 9 + argc; i++) {
     sum += credit(left, i % 7) + wait(i), all_waits++;
     if (i % 4 == 0)
       sum += credit(left, 1) + wait(sum & 3), all_waits++;
     sum += step(i), all_steps++;
     numbers.push_back(i * 7 % 20);
+    weigh(i);
+    for (int k = 0; k < 4; k++)
+      sum += sure(i + k);
   }
-  for (int i = 0; i < 5; i++)
+  for (int i = 0; i < 3; i++)
     sum += walk(numbers), walks++, sum += keep(numbers, i), keeps++;
-  for (int i = 0; i < 40; i++)
+  for (int i = 0; i < 11 + argc; i++)
     try {
       all_checks++, sum += check(i);
       for (int k = 0; k < 4; k++)
@@ -118,8 +171,23 @@ int main(int argc, char **) {
     } catch (int n) {
       sum -= n;
     }
+  long uses = 0, areas = 0, copies = 0;
+  for (int i = 0; i < 9 + argc; i++) {
+    sum += use(i, 3), uses++;
+    if (i % 2)
+      sum += use(i + 1, 3), uses++;
+    sum += use(i, argc + 4), uses++;
+    if (i % 5 == 0)
+      sum += use(i * 2, 9), uses++;
+    sum += area(argc + 3), areas++;
+    sum += area(argc + 3), areas++;
+    copy("four", 4), copies++;
+    if (i % 4 == 0)
+      copy("fourteen", argc + 3), copies++;
+  }
   sum += chain(12 + argc) + chain(5);
-  std::fprintf(stderr, "%ld %d %d %d\n", sum, seen, steps, checks);
+  std::fprintf(stderr, "%ld %d %d %d %ld %s\n", sum, seen, steps, checks, total, text);
   std::printf("take %d\ndrop %d\ncredit %ld\nwait %ld\nstep %ld\n", takes, drops, credits.load(), all_waits, all_steps);
-  std::printf("walk %ld\nkeep %ld\ncheck %ld\nchain %d\n", walks, keeps, all_checks, links);
+  std::printf("walk %ld\nkeep %ld\ncheck %ld\nchain %d\nweigh %ld\nsure %d\n", walks, keeps, all_checks, links, all_steps, surely);
+  std::printf("use %ld\narea %ld\ncopy %ld\n", uses, areas, copies);
 }

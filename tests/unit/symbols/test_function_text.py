@@ -42,6 +42,8 @@ def body(text: str) -> FunctionText:
         ("count++; g(); count++;", None),
         ("again: count++; if (n--) goto again;", None),
         ("count += 2;", None),
+        ("count += 1 + n;", None),
+        ("count += 1UL;", ""),
         ("counter++;", None),
     ],
 )

@@ -23,6 +23,10 @@ from gdbmem.symbols.function_names import is_named, named_function, split_functi
 from gdbmem.symbols.function_text import definition
 from gdbmem.text import plural, printable
 
+_TO_MEMORY = re.compile(
+    r"^(?:lock |rep\w* )?(?!lea|cmp|test|nop|push|j|call)\w+\s+(?:.*,)?(?:%\w+:)?(?:-?0x[0-9a-f]+)?"
+    r"\((?!%rsp)[^()]*\)(?:\s+#.*)?$"
+)
 _WIDEST_ROW = 1 << 16  # bytes that are disassembled at once
 
 
@@ -80,6 +84,14 @@ class FunctionCode:
         if address not in self._instructions:
             self._disassemble(address)
         return self._instructions[address]
+
+    def is_visible(self, address: int) -> bool:
+        """Return whether the instruction at *address* writes memory that is not the stack's, or runs other code."""
+        one = self.instruction(address)
+        if one.is_call and f" {self.entry:#x} " in one.text:
+            return False  # it calls itself
+        leaves = one.is_call or not (one.is_known or one.returns)
+        return leaves or (one.target and self.spot(one.target) is None) or bool(_TO_MEMORY.match(one.text))
 
     def sweep(self, start: int) -> Iterator[int]:
         """Yield the addresses of all instructions reachable from *start*, in contiguous pieces."""
