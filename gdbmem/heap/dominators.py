@@ -286,7 +286,7 @@ class _Insertion:
 def semi_nca(first: Any, to: Any) -> Any:
     """Return the dominators of blocks 1…m reached from 0, by semidominators; edges of v are ``first[v:v+2]`` of *to*.
 
-    Source: Georgiadis, Linear-Time Algorithms for Dominators and Related Problems (SNCA); nothing recursive.
+    Source: Lengauer and Tarjan, A Fast Algorithm for Finding Dominators in a Flowgraph; nothing recursive.
     """
     np = import_numpy()
     count = len(first) - 1
@@ -305,13 +305,7 @@ def semi_nca(first: Any, to: Any) -> Any:
     several = np.zeros(len(vertex), bool)
     several[target[source != np.asarray(up, np.int32)[target]]] = True
     several[0] = False
-    todo = np.flatnonzero(several).tolist()
-    semi = _semidominators(todo, up, begins, memoryview(np.ascontiguousarray(source)))
-    for w in todo:
-        d, low = up[w], semi[w]
-        while d > low:
-            d = up[d]
-        up[w] = d
+    up = _by_semidominators(several, up, begins, memoryview(np.ascontiguousarray(source)))
     t = np.zeros(count, np.int32)
     t[vertex] = vertex[np.array(up, np.int32)]
     return t
@@ -338,9 +332,20 @@ def _depth_first(first: Any, to: Any, count: int) -> tuple[list[int], list[int]]
     return order, up
 
 
-def _semidominators(todo: list[int], up: list[int], begins: Any, holders: Any) -> list[int]:
-    anc, semi, label = list(up), list(up), list(range(len(up)))
-    for w in reversed(todo):
+def _by_semidominators(several: Any, up: list[int], begins: Any, holders: Any) -> list[int]:
+    """Return the dominators of numbers of a depth-first search; of those without *several* holders they are in *up*."""
+    np = import_numpy()
+    anc, semi, label, found = list(up), list(up), list(range(len(up))), list(up)
+    waiting: dict[int, list[int]] = {}  # blocks by their semidominators
+    is_todo = memoryview(several.view(np.uint8))
+    for w in range(len(up) - 1, -1, -1):
+        for v in waiting.pop(w, ()):
+            if anc[v] > w:
+                _compress(v, w, anc, semi, label)
+            low = label[v]
+            found[v] = low if semi[low] < w else w
+        if not is_todo[w]:
+            continue
         best = up[w]
         for v in holders[begins[w] : begins[w + 1]]:
             if v > w:
@@ -350,7 +355,11 @@ def _semidominators(todo: list[int], up: list[int], begins: Any, holders: Any) -
             if v < best:
                 best = v
         semi[w] = best
-    return semi
+        waiting.setdefault(best, []).append(w)
+    for w in np.flatnonzero(several).tolist():
+        if found[w] != semi[w]:
+            found[w] = found[found[w]]
+    return found
 
 
 def _compress(v: int, w: int, anc: list[int], semi: list[int], label: list[int]) -> None:
