@@ -286,6 +286,28 @@ points:
     assert ("call-left" in slugs) == bool(left)
 
 
+@pytest.mark.parametrize("stops", [False, True], ids=["passes", "stops"])
+@pytest.mark.parametrize("engine", cover(ENGINES, lambda engine: engine in ("gperftools", "jemalloc")))
+def test_a_snapshot_in_a_handler_leaves_the_stack_that_it_runs_on_as_it_is(
+    engine: str, stops: bool, program: Program, tmp_path: Path
+) -> None:
+    """The call for it runs on another stack: the kernel would give that of the handler to the next one."""
+    if engine in ("gperftools", "jemalloc"):
+        needs_library(engine)
+    second = "\n  - {at: turn, name: returns, after: true}" if stops else ""
+    recipe = f"""
+program: {program("nested_on_alternate", "-O1")}
+engine: {engine}
+timeout: 100s
+points:
+  - {{at: turn, name: turn}}{second}
+"""
+    played = Played(tmp_path, recipe)
+    calls = 8 * 3 + 25
+    assert played.output == f"{calls} calls, 0 words changed\n"
+    assert {one["hits"] for one in played.result["points"]} == {calls}
+
+
 @pytest.mark.parametrize("engine", cover(ENGINES, lambda engine: engine == "faults"))
 def test_threads_that_send_each_other_signals_make_each_hit_once(
     engine: str, program: Program, tmp_path: Path

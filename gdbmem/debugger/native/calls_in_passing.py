@@ -15,6 +15,7 @@ from gdbmem.debugger.command import warn
 from gdbmem.debugger.native.inferior import (
     general_registers,
     get_register,
+    hold_signals,
     machine_here,
     program,
     set_registers,
@@ -37,6 +38,7 @@ class _Detour:
         self.machine = machine
         self.slot = slot
         self.before = general_registers(machine)
+        self._release_signals = hold_signals()
         self.start = self.end = 0  # its destination: at the start it has not begun, at the end it is done
         self._make = call
         self._call: Optional[Call] = None
@@ -87,13 +89,14 @@ class _Detour:
                 return False
         except GdbmemError as failure:
             error = failure
-            set_registers(self.before)  # the thread continues anyway
+        self.undo()  # after a failure the thread continues anyway
         self._finish(error)
         return True
 
     def undo(self) -> None:
-        """Restore the registers of a thread that has not begun."""
+        """Restore the registers of the thread, and let its signals come again."""
         set_registers(self.before)
+        self._release_signals()
 
 
 class _Ends:
@@ -170,7 +173,8 @@ def detour(call: Callable[[], Call], finish: Finish) -> bool:
     try:
         found.send()
     except TargetError:
-        return False  # nothing was changed: the C library is not loaded yet
+        found.undo()  # the C library is not loaded yet
+        return False
     _ends.threads[thread.ptid] = found
     _ends.listen()
     return True

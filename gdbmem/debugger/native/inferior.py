@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import errno
 import re
+import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from typing import Optional
+from typing import Callable, Optional
 
 import gdb
 
@@ -23,6 +24,7 @@ from gdbmem.engines.call_stubs import SAVED, CallMachine, machine_of
 from gdbmem.engines.engine import inside_hint
 from gdbmem.errors import TargetError
 from gdbmem.launch.guard import calling
+from gdbmem.linux.holding.ptrace import BLOCKED, set_signal_mask, signal_mask
 from gdbmem.linux.holding.seccomp import filter_count, may_end_for_a_call
 from gdbmem.linux.memory.maps import read_maps
 from gdbmem.text import format_size
@@ -311,6 +313,7 @@ def _registers(base: int) -> Iterator[dict[str, int]]:
     gdb.newest_frame().select()
     machine = machine_here()
     before, pointer = general_registers(machine), get_register("sp")
+    release_signals = hold_signals()
     try:
         yield before
     finally:
@@ -328,6 +331,27 @@ def _registers(base: int) -> Iterator[dict[str, int]]:
                 set_registers({name: before[name] for name in machine.outside_system_call})
             else:
                 set_registers(before)
+            release_signals()
+
+
+def hold_signals() -> Callable[[], None]:
+    """Keep signals from the selected thread, and return what undoes that.
+
+    The kernel takes an alternate stack for free while the thread is on ours: a handler would overwrite the frames of
+    the one that the call has interrupted. SIGINT still comes, so that a call that doesn't return can be ended.
+    """
+    tid = int(gdb.selected_thread().ptid[1])
+    try:
+        mask = signal_mask(tid)
+        set_signal_mask(tid, mask | BLOCKED & ~(1 << signal.SIGINT - 1))
+    except OSError:  # it is not gdb that traces it, but another machine's server
+        return lambda: None
+
+    def release() -> None:
+        with suppress(OSError):  # it has ended
+            set_signal_mask(tid, mask)
+
+    return release
 
 
 def general_registers(machine: CallMachine) -> dict[str, int]:

@@ -17,6 +17,7 @@ from gdbmem.errors import TargetError
 from gdbmem.linux.holding import returning_thread
 from gdbmem.linux.holding.ptrace import (
     AARCH64,
+    BLOCKED,
     X86_64,
     Freeze,
     HeldThread,
@@ -24,6 +25,8 @@ from gdbmem.linux.holding.ptrace import (
     machine,
     ptrace,
     set_registers,
+    set_signal_mask,
+    signal_mask,
 )
 from gdbmem.linux.holding.seccomp import SUSPEND, has_shadow_stack, may_end_for_a_call
 from gdbmem.linux.memory.maps import Mapping, mappings_of
@@ -168,10 +171,10 @@ class _SteppedThread:
         return self._call(self.calls.clone, 0, 0, 0, 0)
 
     def _call(self, number: int, *arguments: int) -> tuple[int, int]:
-        saved, mask = get_registers(self.tid), returning_thread.signal_mask(self.tid)
+        saved, mask = get_registers(self.tid), signal_mask(self.tid)
         values = [*arguments, *saved[len(arguments) :]]
         values[AARCH64.program_counter], values[AARCH64.number] = self._site, number
-        returning_thread.set_signal_mask(self.tid, mask | returning_thread.BLOCKED)
+        set_signal_mask(self.tid, mask | BLOCKED)
         try:
             set_registers(self.tid, values)
             # The second signal: a filter refused the call.
@@ -180,7 +183,7 @@ class _SteppedThread:
         finally:
             with contextlib.suppress(ProcessLookupError):
                 set_registers(self.tid, saved)
-                returning_thread.set_signal_mask(self.tid, mask)
+                set_signal_mask(self.tid, mask)
         return result, child
 
 

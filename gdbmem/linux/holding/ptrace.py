@@ -25,6 +25,17 @@ from gdbmem.model.memory import Memory, MemoryUnreadable
 SEIZE, INTERRUPT, DETACH = 0x4206, 0x4207, 17
 CONTINUE = 7
 GETREGSET, SETREGSET = 0x4204, 0x4205
+_GETSIGMASK, _SETSIGMASK, _MASK_BYTES = 0x420A, 0x420B, 8
+# If one of these is blocked when an instruction or a step raises it, the kernel resets the process's handler.
+_OF_INSTRUCTIONS = (
+    signal.SIGTRAP,
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGILL,
+    signal.SIGFPE,
+    signal.SIGSYS,
+)
+BLOCKED = (1 << 64) - 1 & ~sum(1 << number - 1 for number in _OF_INSTRUCTIONS)
 _NT_PRSTATUS, _NT_ARM_TLS, _NT_ARM_SYSTEM_CALL = 1, 0x401, 0x404
 _MOST_WORDS, _MOST_BYTES = 64, 1 << 15  # of a register set
 _PEEK, _SVC, _NO_CALL = 1, 0xD4000001, 0xFFFFFFFF  # aarch64's `svc #0`; -1 for the kernel
@@ -115,6 +126,18 @@ def ptrace(request: int, tid: int, address: int = 0, data: int = 0) -> int:
     if result == -1 and ctypes.get_errno():
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
     return result
+
+
+def signal_mask(tid: int) -> int:
+    """Return the signals that the stopped thread *tid* blocks, a bit each; raises OSError."""
+    mask = ctypes.c_uint64()
+    ptrace(_GETSIGMASK, tid, _MASK_BYTES, ctypes.addressof(mask))
+    return mask.value
+
+
+def set_signal_mask(tid: int, mask: int) -> None:
+    """Make the stopped thread *tid* block the signals of *mask*; raises OSError."""
+    ptrace(_SETSIGMASK, tid, _MASK_BYTES, ctypes.addressof(ctypes.c_uint64(mask)))
 
 
 def get_registers(tid: int, kind: int = _NT_PRSTATUS) -> list[int]:

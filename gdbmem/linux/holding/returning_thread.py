@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.linux.holding.ptrace import (
+    BLOCKED,
     X86_64,
     HeldThread,
     get_register_bytes,
@@ -26,6 +27,8 @@ from gdbmem.linux.holding.ptrace import (
     ptrace,
     set_register_bytes,
     set_registers,
+    set_signal_mask,
+    signal_mask,
     wait_for,
 )
 from gdbmem.linux.memory.maps import Mapping, resident_ranges
@@ -136,20 +139,9 @@ def _aligned(address: int) -> int:
 
 _GETEVENTMSG, _SYSCALL, _INTERRUPT = 0x4201, 24, 0x4207
 _CLONE_EVENT, SYSTEM_CALL_STOP = 3, signal.SIGTRAP | 0x80
-_GETSIGMASK, _SETSIGMASK, _MASK_BYTES = 0x420A, 0x420B, 8
 _XSTATE = 0x202  # the register set with the vector registers
 _WORD = (1 << 64) - 1
 WALL = 0x40000000
-# If one of these is blocked when an instruction or a step raises it, the kernel resets the process's handler.
-_OF_INSTRUCTIONS = (
-    signal.SIGTRAP,
-    signal.SIGSEGV,
-    signal.SIGBUS,
-    signal.SIGILL,
-    signal.SIGFPE,
-    signal.SIGSYS,
-)
-BLOCKED = _WORD & ~sum(1 << number - 1 for number in _OF_INSTRUCTIONS)
 _DIRECTION_FLAG = 0x400
 _ARGUMENTS = (RDI, RSI, RDX, R10, R8, R9)
 RESTORER = b"\x48\xc7\xc0\x0f\x00\x00\x00\x0f\x05"  # mov rax, 15 (rt_sigreturn); syscall
@@ -364,16 +356,6 @@ def _runs_until(thread: HeldThread, place: int, let_others_go: Callable[[], None
 def _refused_by_filter(tid: int) -> bool:
     """Return whether SIGSYS is pending for the thread."""
     return bool(signals_in(status_fields(tid), "SigPnd") >> signal.SIGSYS - 1 & 1)
-
-
-def signal_mask(tid: int) -> int:
-    mask = ctypes.c_uint64()
-    ptrace(_GETSIGMASK, tid, _MASK_BYTES, ctypes.addressof(mask))
-    return mask.value
-
-
-def set_signal_mask(tid: int, mask: int) -> None:
-    ptrace(_SETSIGMASK, tid, _MASK_BYTES, ctypes.addressof(ctypes.c_uint64(mask)))
 
 
 def _event_message(tid: int) -> int:

@@ -21,9 +21,15 @@ from pathlib import Path
 
 from gdbmem.errors import TargetError
 from gdbmem.linux.holding.copying import Copy
-from gdbmem.linux.holding.ptrace import CONTINUE, get_registers, ptrace, set_registers
-from gdbmem.linux.holding.returning_thread import (
+from gdbmem.linux.holding.ptrace import (
     BLOCKED,
+    CONTINUE,
+    get_registers,
+    ptrace,
+    set_registers,
+    set_signal_mask,
+)
+from gdbmem.linux.holding.returning_thread import (
     FLAGS,
     ORIG_RAX,
     R8,
@@ -39,7 +45,6 @@ from gdbmem.linux.holding.returning_thread import (
     RSP,
     WALL,
     CallSites,
-    set_signal_mask,
 )
 from gdbmem.linux.holding.seccomp import SUSPEND, may_end_for_a_call
 from gdbmem.linux.memory.maps import mappings_of
