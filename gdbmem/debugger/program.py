@@ -293,10 +293,12 @@ def breakpoint_type() -> int:
     """Return gdb's type for a breakpoint that the user does not see.
 
     Where a thread stops one byte behind a breakpoint, gdb moves it back to that one, and valgrind's gdbserver does not
-    say which of both it is at. Hardware breakpoints, of which valgrind has any number, are left out of that.
+    say which of both it is at. Hardware breakpoints, of which valgrind has any number, are left out of that. gdb before
+    11 sets none from Python.
     """
     is_valgrind = gdb.selected_inferior().pid == VGDB_PID
-    return int(gdb.BP_HARDWARE_BREAKPOINT if is_valgrind else gdb.BP_BREAKPOINT)
+    hardware = getattr(gdb, "BP_HARDWARE_BREAKPOINT", gdb.BP_BREAKPOINT)
+    return int(hardware if is_valgrind else gdb.BP_BREAKPOINT)
 
 
 class InternalBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
