@@ -19,7 +19,7 @@ import gdb
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import VGDB_PID, gdb_setting, program_file
 from gdbmem.debugger.terminal import gdb_text
-from gdbmem.errors import TargetError
+from gdbmem.errors import TargetError, UsageError
 from gdbmem.linux.memory.process_memory import random_bytes
 from gdbmem.model.memory import Buffer, MemoryUnreadable
 from gdbmem.text import printable
@@ -289,26 +289,45 @@ def execute_despite_hooks(command: str, *, happened: Callable[[], bool]) -> None
 # Breakpoints that the user does not see.
 
 
-def breakpoint_type() -> int:
-    """Return gdb's type for a breakpoint that the user does not see.
+def addresses_of(point: gdb.Breakpoint) -> set[int]:
+    """Return the addresses at which *point* is set."""
+    locations = getattr(point, "locations", None)  # gdb 13's
+    if locations is not None:
+        return {location.address for location in locations if location.enabled}
+    if not point.location or point.type != gdb.BP_BREAKPOINT:
+        return set()
+    try:
+        return {int(place.pc) for place in gdb.decode_line(point.location)[1] or () if place.pc is not None}
+    except gdb.error:
+        return set()
 
-    Where a thread stops one byte behind a breakpoint, gdb moves it back to that one, and valgrind's gdbserver does not
-    say which of both it is at. Hardware breakpoints, of which valgrind has any number, are left out of that. gdb before
-    11 sets none from Python.
+
+def refuse_neighbour(point: gdb.Breakpoint) -> None:
+    """Delete *point* and raise UsageError if another breakpoint is one byte before or behind it, under valgrind.
+
+    A thread that stops one byte behind a breakpoint is moved back to that one by gdb, as valgrind's gdbserver does not
+    say which of both it is at: the program would execute that instruction again, and not its own.
     """
-    is_valgrind = gdb.selected_inferior().pid == VGDB_PID
-    hardware = getattr(gdb, "BP_HARDWARE_BREAKPOINT", gdb.BP_BREAKPOINT)
-    return int(hardware if is_valgrind else gdb.BP_BREAKPOINT)
+    if gdb.selected_inferior().pid != VGDB_PID:
+        return
+    near = {address + step for address in addresses_of(point) for step in (-1, 1)}
+    others = [one for one in gdb.breakpoints() if one is not point and (one.enabled or one.number < 0)]
+    found = next((at for one in others for at in addresses_of(one) if at in near), None)
+    if found is not None:
+        point.delete()
+        raise UsageError(
+            f"under valgrind gdb can't tell this place from the breakpoint at {found:#x}, one byte beside it",
+            hint="put one of both on another line, or use another engine",
+        )
 
 
 class InternalBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module has no types
     """A breakpoint at an address or a location that is in none of gdb's lists, and of whose stop gdb says nothing."""
 
     def __init__(self, place: Union[int, str]) -> None:
-        super().__init__(
-            place if isinstance(place, str) else f"*{place:#x}", type=breakpoint_type(), internal=True
-        )
+        super().__init__(place if isinstance(place, str) else f"*{place:#x}", internal=True)
         self.silent = True
+        refuse_neighbour(self)
 
 
 def delete_breakpoints(points: Iterable[gdb.Breakpoint]) -> None:

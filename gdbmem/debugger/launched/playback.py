@@ -16,7 +16,7 @@ from gdbmem.debugger.command import hearers, step_in_place, warn
 from gdbmem.debugger.launched.launched import connect_program, follow
 from gdbmem.debugger.location import current_thread, program_runs, real_pid, users_place
 from gdbmem.debugger.memwatch.driving.function_code import NotChosenError
-from gdbmem.debugger.native.calls_in_passing import addresses_of
+from gdbmem.debugger.program import addresses_of
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.breakpoints import ActionBreakpoint, act_now

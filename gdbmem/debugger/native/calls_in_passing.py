@@ -20,7 +20,13 @@ from gdbmem.debugger.native.inferior import (
     program,
     set_registers,
 )
-from gdbmem.debugger.program import InternalBreakpoint, address_of, delete_breakpoints, executions
+from gdbmem.debugger.program import (
+    InternalBreakpoint,
+    address_of,
+    addresses_of,
+    delete_breakpoints,
+    executions,
+)
 from gdbmem.engines.call_stubs import CallMachine
 from gdbmem.engines.engine import Call
 from gdbmem.errors import GdbmemError, TargetError, internal_error, sentence_of
@@ -203,19 +209,6 @@ def _stops_anyway() -> bool:
         if (point.number > 0 or hasattr(point, "owner")) and counter in addresses_of(point)
     }
     return len(owners) > 1
-
-
-def addresses_of(point: gdb.Breakpoint) -> set[int]:
-    """Return the addresses at which *point* is set."""
-    locations = getattr(point, "locations", None)  # gdb 13's
-    if locations is not None:
-        return {location.address for location in locations if location.enabled}
-    if not point.location or point.type != gdb.BP_BREAKPOINT:
-        return set()
-    try:
-        return {int(place.pc) for place in gdb.decode_line(point.location)[1] or () if place.pc is not None}
-    except gdb.error:
-        return set()
 
 
 def _stop_noted(event: gdb.Event) -> None:

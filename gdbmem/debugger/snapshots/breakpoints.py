@@ -15,7 +15,7 @@ from gdbmem.debugger.location import BlockKey, stack_pointer
 from gdbmem.debugger.memwatch.driving.function_code import code_chosen_for, has_loop_at
 from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.native.snapshot import ready
-from gdbmem.debugger.program import breakpoint_type
+from gdbmem.debugger.program import refuse_neighbour
 from gdbmem.debugger.session import require_snapshots, session
 from gdbmem.debugger.snapshots.inlined_breakpoints import InlinedCalls, check_inlined, holds_inlined
 from gdbmem.debugger.snapshots.return_breakpoints import Returns
@@ -108,7 +108,8 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         *note* gets a sentence about calls that can't be counted.
         """
         place = code_chosen_for(location)
-        super().__init__(place, type=gdb.BP_BREAKPOINT if at_prompt else breakpoint_type())
+        super().__init__(place)
+        refuse_neighbour(self)
         self._at_prompt = at_prompt and session.native is not None
         if self._at_prompt:
             self.commands = _STAY
