@@ -303,15 +303,20 @@ def addresses_of(point: gdb.Breakpoint) -> set[int]:
 
 
 def refuse_neighbour(point: gdb.Breakpoint) -> None:
-    """Delete *point* and raise UsageError if another breakpoint is one byte before or behind it, under valgrind.
+    """Delete *point*, at which a snapshot begins or ends, if one of another owner is a byte beside it under valgrind.
 
-    A thread that stops one byte behind a breakpoint is moved back to that one by gdb, as valgrind's gdbserver does not
-    say which of both it is at: the program would execute that instruction again, and not its own.
+    Raises UsageError then. A thread that stops one byte behind a breakpoint is moved back to that one by gdb, as
+    valgrind's gdbserver does not say which of both it is at: the program would execute that instruction again.
     """
     if gdb.selected_inferior().pid != VGDB_PID:
         return
     near = {address + step for address in addresses_of(point) for step in (-1, 1)}
-    others = [one for one in gdb.breakpoints() if one is not point and (one.enabled or one.number < 0)]
+    owner = getattr(point, "owner", point)
+    others = [
+        one
+        for one in gdb.breakpoints()
+        if getattr(one, "owner", one) is not owner and (one.enabled or one.number < 0)
+    ]
     found = next((at for one in others for at in addresses_of(one) if at in near), None)
     if found is not None:
         point.delete()
@@ -327,7 +332,6 @@ class InternalBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module 
     def __init__(self, place: Union[int, str]) -> None:
         super().__init__(place if isinstance(place, str) else f"*{place:#x}", internal=True)
         self.silent = True
-        refuse_neighbour(self)
 
 
 def delete_breakpoints(points: Iterable[gdb.Breakpoint]) -> None:

@@ -10,7 +10,7 @@ import gdb
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import frames_from, function_frame, gdb_setting, stack_pointer
 from gdbmem.debugger.native.inferior import program
-from gdbmem.debugger.program import InternalBreakpoint, delete_breakpoints, executions
+from gdbmem.debugger.program import InternalBreakpoint, delete_breakpoints, executions, refuse_neighbour
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.debugger.stopping.stops import note_passing
 from gdbmem.errors import GdbmemError, UsageError, internal_error, sentence_of
@@ -125,6 +125,7 @@ class OwnedBreakpoint(InternalBreakpoint):
             self.commands = commands
         self._act = act
         self.owner = owner
+        refuse_neighbour(self)
 
     def stop(self) -> bool:
         try:
