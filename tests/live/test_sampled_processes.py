@@ -31,11 +31,19 @@ from tests.processes import await_no_main_thread, without_main_thread
 
 @contextmanager
 def child() -> Iterator[int]:
-    """Yield a forked process that sleeps; it is gone afterwards."""
+    """Yield a forked process that sleeps, and grows no more; it is gone afterwards."""
+    ready, asleep = os.pipe()
     pid = os.fork()
     if pid == 0:
+        time.sleep(0.001)
+        os.write(asleep, b"x")
         while True:
             time.sleep(60)
+    os.close(asleep)
+    os.read(ready, 1)
+    os.close(ready)
+    while process.stat_of(pid).state != "S":  # type: ignore[union-attr]
+        time.sleep(0.001)
     try:
         yield pid
     finally:
