@@ -57,7 +57,7 @@ from gdbmem.linux.process.process import (
     check_analysable,
     ended,
     has_ended,
-    process_facts,
+    page_table_bytes,
     thread_ids,
     tracer_is_gdbmem,
 )
@@ -479,8 +479,9 @@ def _copied(
             mappings = parse_maps(now)
             uncopied = [(mappings[0].start, mappings[-1].end)] if mappings else []
         present = scan_resident(pid, uncopied)
-        tables = process_facts(pid).page_table_bytes
+        tables = page_table_bytes(pid)
         freeze.release()  # here, because a failure later would leave the copy behind
+        copy.limit()
     except BaseException:
         copy.kill()
         raise

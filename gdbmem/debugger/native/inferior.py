@@ -27,6 +27,7 @@ from gdbmem.launch.guard import calling
 from gdbmem.linux.holding.ptrace import BLOCKED, set_signal_mask, signal_mask
 from gdbmem.linux.holding.seccomp import filter_count, may_end_for_a_call
 from gdbmem.linux.memory.maps import read_maps
+from gdbmem.linux.process.process import status_fields
 from gdbmem.text import format_size
 
 _TEXT_START, _TEXT_END = 512, 1 << 14  # of the strings passed to calls; the instructions precede them
@@ -202,7 +203,8 @@ class StoppedProgram:
 def refuse_filtered() -> None:
     """Raise TargetError if a seccomp filter could end the program because of an injected call."""
     tid = int(gdb.selected_thread().ptid[1])
-    if may_end_for_a_call(tid) and f"{tid}:{filter_count(tid)}" not in program.harmless:
+    status = status_fields(tid)
+    if may_end_for_a_call(status) and f"{tid}:{filter_count(status)}" not in program.harmless:
         raise TargetError(
             "gdbmem calls no function in the program: its seccomp filter could kill it for that",
             slug="seccomp-filter",

@@ -50,6 +50,13 @@ class Copy:
         self._inner = inner  # its pid in the process's own namespace
         self._thread, self.sites = tid, sites
 
+    def limit(self) -> None:
+        """Make it the first that the kernel kills for want of memory, and leave no core."""
+        with contextlib.suppress(OSError):
+            Path(f"/proc/{self.pid}/oom_score_adj").write_text("1000")
+        with contextlib.suppress(OSError, ValueError):
+            resource.prlimit(self.pid, resource.RLIMIT_CORE, _NO_CORE)
+
     def kill(self) -> None:
         """End the copy, and have the process collect it."""
         with contextlib.suppress(ProcessLookupError):
@@ -120,10 +127,7 @@ def make_copy(
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, _WALL)
     with contextlib.suppress(OSError):
-        Path(f"/proc/{pid}/oom_score_adj").write_text("1000")
         ptrace(_SETOPTIONS, pid, 0, _EXIT_KILL)
-    with contextlib.suppress(OSError, ValueError):
-        resource.prlimit(pid, resource.RLIMIT_CORE, _NO_CORE)
     return copy
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import signal
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Callable, Optional, Protocol
 
 from gdbmem.errors import TargetError
@@ -31,7 +32,7 @@ from gdbmem.linux.holding.ptrace import (
 from gdbmem.linux.holding.seccomp import SUSPEND, has_shadow_stack, may_end_for_a_call
 from gdbmem.linux.memory.maps import Mapping, mappings_of
 from gdbmem.linux.memory.process_memory import WritableMemory
-from gdbmem.linux.process.process import ended, soft_limit
+from gdbmem.linux.process.process import ended, soft_limit, status_fields
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 _SETOPTIONS, _SINGLESTEP = 0x4200, 9
@@ -75,8 +76,8 @@ def calling(
     It is one of *avoided* only if no other can. If none can, or a seccomp filter could end the process for it, the
     error made by *refused* is raised.
     """
-    thread = _suitable_thread(freeze, mappings, refused, avoided)
-    options = _TRACE_SYSTEM_CALLS | _TRACE_CLONE | (SUSPEND if may_end_for_a_call(thread.tid) else 0)
+    thread, is_filtered = _suitable_thread(freeze, mappings, refused, avoided)
+    options = _TRACE_SYSTEM_CALLS | _TRACE_CLONE | (SUSPEND if is_filtered else 0)
     try:
         ptrace(_SETOPTIONS, thread.tid, 0, options)
     except ProcessLookupError:
@@ -112,25 +113,34 @@ def _suitable_thread(
     mappings: Sequence[Mapping],
     refused: Callable[[int, str], TargetError],
     avoided: Collection[int],
-) -> HeldThread:
-    """Return a thread that is not about to enter a signal handler, preferably one without filters."""
+) -> tuple[HeldThread, bool]:
+    """Return a thread that is not about to enter a signal handler, and whether its filters could end the process.
+
+    One without such filters is preferred. No more threads than needed are looked at: the process stands still.
+    """
     plain = [held for held in freeze.threads.values() if not held.signal and held.registers]
     if not plain:
         raise refused(freeze.pid, "its threads were about to handle signals at each attempt")
     plain.sort(key=lambda held: (held.tid in avoided, held.tid != freeze.pid, held.tid))
+    roomy: Iterable[HeldThread] = plain
     if machine() is X86_64:
-        plain = [held for held in plain[:_MOST_LOOKED_AT] if _has_room(held, mappings)]
-    if not plain:
+        roomy = (held for held in plain[:_MOST_LOOKED_AT] if _has_room(held, mappings))
+    found: list[tuple[HeldThread, bool, dict[str, str]]] = []
+    for held in islice(roomy, _TRIES):
+        if found and held.tid in avoided and found[0][0].tid not in avoided:
+            break
+        status = status_fields(held.tid)
+        found.append((held, may_end_for_a_call(status), status))
+        if not found[-1][1]:
+            break
+    if not found:
         why = "none of its threads has room for its registers below its own stack pointer"
         raise refused(freeze.pid, why)
-    if plain[0].tid not in avoided:
-        plain = [held for held in plain if held.tid not in avoided]
-    harmless = (held for held in plain[:_TRIES] if not may_end_for_a_call(held.tid))
-    chosen = next(harmless, plain[0])
-    if machine() is X86_64 and has_shadow_stack(chosen.tid):
+    thread, is_filtered, status = min(found, key=lambda one: one[1])
+    if machine() is X86_64 and has_shadow_stack(status):
         why = "it has a shadow stack, so the kernel would refuse to restore its registers"
         raise refused(freeze.pid, why)
-    return chosen
+    return thread, is_filtered
 
 
 def _has_room(thread: HeldThread, mappings: Sequence[Mapping]) -> bool:

@@ -44,7 +44,7 @@ _EVENT_STOP = 128
 _EINTR = (1 << 64) - errno.EINTR
 _PATIENCE_SECONDS, _ENDING_SECONDS = 5.0, 0.05
 _CHECK_SECONDS = 0.05  # between looks why a thread doesn't stop
-_WITHOUT_SLEEP, _LONGEST_SLEEP = 30, 0.0004  # tries, seconds: most calls last some microseconds
+_WITHOUT_SLEEP, _LONGEST_SLEEP = 30, 0.0002  # tries, seconds: most calls last some microseconds
 
 
 class _Vector(ctypes.Structure):
@@ -153,7 +153,7 @@ def get_register_bytes(tid: int, kind: int) -> bytes:
     buffer = (ctypes.c_char * _MOST_BYTES)()
     vector = _Vector(ctypes.addressof(buffer), ctypes.sizeof(buffer))
     ptrace(GETREGSET, tid, kind, ctypes.addressof(vector))
-    return buffer.raw[: vector.length]
+    return ctypes.string_at(buffer, vector.length)
 
 
 def set_registers(tid: int, values: list[int], kind: int = _NT_PRSTATUS) -> None:

@@ -49,7 +49,7 @@ from gdbmem.linux.holding.returning_thread import (
 from gdbmem.linux.holding.seccomp import SUSPEND, may_end_for_a_call
 from gdbmem.linux.memory.maps import mappings_of
 from gdbmem.linux.memory.process_memory import WritableMemory
-from gdbmem.linux.process.process import stat_of
+from gdbmem.linux.process.process import stat_of, status_fields
 from gdbmem.linux.process.threads import parse_syscall
 from gdbmem.model.memory import MemoryUnreadable
 
@@ -112,7 +112,7 @@ class RunningCopy:
             raise _refused(copy, str(error) or "its memory can't be written") from None
 
     def _suspend_filters(self, copy: Copy) -> None:
-        suspends = may_end_for_a_call(self.pid)
+        suspends = may_end_for_a_call(status_fields(self.pid))
         try:
             ptrace(_SETOPTIONS, self.pid, 0, _EXIT_KILL | (SUSPEND if suspends else 0))
         except OSError:

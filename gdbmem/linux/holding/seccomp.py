@@ -21,36 +21,35 @@ SUSPEND = 0x00200000  # PTRACE_O_SUSPEND_SECCOMP; wants CAP_SYS_ADMIN, and a tra
 _GENERATIONS = 1000
 
 
-def may_end_for_a_call(thread: int) -> bool:
-    """Return whether a filter of *thread* could end its process for an injected call."""
-    fields = status_fields(thread)
-    return fields.get("Seccomp", "0") != "0" and not _has_our_filters(thread, fields)
+def may_end_for_a_call(status: dict[str, str]) -> bool:
+    """Return whether a filter of the thread with this *status* could end its process for an injected call."""
+    return status.get("Seccomp", "0") != "0" and not _has_our_filters(status)
 
 
-def filter_count(thread: int) -> int:
-    """Return the number of filters of *thread*; 0 also if the kernel doesn't report it (before Linux 5.9)."""
-    return int(status_fields(thread).get("Seccomp_filters", 0))
+def filter_count(status: dict[str, str]) -> int:
+    """Return the number of filters of the thread with this *status*; 0 also if unknown (before Linux 5.9)."""
+    return int(status.get("Seccomp_filters", 0))
 
 
-def has_shadow_stack(thread: int) -> bool:
-    """Return whether *thread* has a shadow stack, a second copy of its return addresses (x86-64)."""
-    return "shstk" in status_fields(thread).get("x86_Thread_features", "").split()
+def has_shadow_stack(status: dict[str, str]) -> bool:
+    """Return whether the thread with this *status* has a second copy of its return addresses (x86-64)."""
+    return "shstk" in status.get("x86_Thread_features", "").split()
 
 
-def _has_our_filters(thread: int, fields: dict[str, str]) -> bool:
-    """Return whether the filters of *thread* are identical to those of this process.
+def _has_our_filters(status: dict[str, str]) -> bool:
+    """Return whether the thread with this *status* has the very filters of this process.
 
-    Filters are inherited and only ever added, so they are if a common ancestor has as many as each of the two.
+    Filters are inherited and only ever added, so it has if a common ancestor has as many as each of the two.
     A process that entered a container from outside has no ancestor there: it was given the filters of the
     container's first process.
     """
-    count = fields.get("Seccomp_filters", "")  # Linux 5.9 and later
-    if count != status_fields("self").get("Seccomp_filters") or fields["Seccomp"] != "2" or not count:
+    count = status.get("Seccomp_filters", "")  # Linux 5.9 and later
+    if count != status_fields("self").get("Seccomp_filters") or status["Seccomp"] != "2" or not count:
         return False
-    ancestor = _common_ancestor(int(fields["Tgid"]))
+    ancestor = _common_ancestor(int(status["Tgid"]))
     if ancestor is None:
         ancestor = 1
-        if not _same_pid_namespace(thread):
+        if not _same_pid_namespace(int(status["Pid"])):
             return False
     return status_fields(ancestor).get("Seccomp_filters") == count
 
@@ -116,7 +115,8 @@ def harmless_threads(pid: int) -> dict[int, int]:
     The process is stopped for a moment if it has filters. {} if unknown.
     """
     tids = thread_ids(pid)[:_MOST_THREADS]
-    found = {tid: filter_count(tid) for tid in tids if not may_end_for_a_call(tid)}
+    each = {tid: status_fields(tid) for tid in tids}
+    found = {tid: filter_count(status) for tid, status in each.items() if not may_end_for_a_call(status)}
     if len(found) == len(tids) or os.uname().machine not in _CALLS:
         return found
     judged: dict[bytes, bool] = {}
@@ -134,7 +134,7 @@ def harmless_threads(pid: int) -> dict[int, int]:
 def _programs(tid: int) -> list[bytes]:
     """Return the filters of the stopped thread *tid*. Raises OSError if they can't be read."""
     found = []
-    for number in range(filter_count(tid)):
+    for number in range(filter_count(status_fields(tid))):
         buffer = ctypes.create_string_buffer(8 * ptrace(_GET_FILTER, tid, number, 0))
         ptrace(_GET_FILTER, tid, number, ctypes.addressof(buffer))
         found.append(buffer.raw)

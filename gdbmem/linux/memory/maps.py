@@ -282,6 +282,7 @@ PAGE = os.sysconf("SC_PAGE_SIZE")  # 16 or 64 KiB on some aarch64 kernels
 _SCAN = 0xC0606610  # _IOWR('f', 16, struct pm_scan_arg)
 # Kinds of pages (linux/fs.h, PAGE_IS_…): shared or of a file, in memory, swapped out, the zero page, huge.
 WRITTEN, FILE, PRESENT, SWAPPED, ZERO, HUGE = 1 << 1, 1 << 2, 1 << 3, 1 << 4, 1 << 5, 1 << 6
+_NEAR_BYTES = 1 << 20  # of addresses, whose page tables the kernel scans in the time of a system call
 _REGIONS = 1 << 14
 _PAGEMAP_PRESENT, _PAGEMAP_SWAPPED, _PAGEMAP_FILE = 1 << 63, 1 << 62, 1 << 61
 
@@ -411,11 +412,31 @@ def scan_resident(pid: int, areas: Sequence[tuple[int, int]]) -> Optional[Ranges
     """
     descriptor = open_pagemap(pid)
     try:
-        return Ranges(piece for start, end in areas for piece in scan_pages(descriptor, start, end))
+        return Ranges(piece for some in _neighbours(areas) for piece in _scan_areas(descriptor, some))
     except OSError:
         return None
     finally:
         os.close(descriptor)
+
+
+def _neighbours(areas: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    """Group the areas that are so near that a system call takes longer than the scan of what lies between them."""
+    groups: list[list[tuple[int, int]]] = []
+    for area in sorted(areas):
+        if groups and area[0] - groups[-1][-1][1] < _NEAR_BYTES:
+            groups[-1].append(area)
+        else:
+            groups.append([area])
+    return groups
+
+
+def _scan_areas(descriptor: int, areas: Sequence[tuple[int, int]]) -> Iterable[tuple[int, int]]:
+    """Yield the resident pages in *areas*, from one scan. Raises OSError without PAGEMAP_SCAN."""
+    found = scan_pages(descriptor, areas[0][0], max(end for _, end in areas))
+    if len(areas) == 1:
+        return found
+    pages = Ranges(found)
+    return (piece for start, end in areas for piece in pages.overlaps(start, end))
 
 
 class PageKinds(NamedTuple):

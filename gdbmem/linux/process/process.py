@@ -51,7 +51,8 @@ def memory_folder(pid: int) -> str:
 
 def text_of(path: str) -> str:
     """Return the text of a file in /proc; bytes of a process's name that are not UTF-8 are surrogates."""
-    return Path(path).read_bytes().decode(errors="surrogateescape")
+    with open(path, "rb", buffering=0) as file:  # noqa: PTH123  (hot path)
+        return file.read().decode(errors="surrogateescape")
 
 
 def _lives(path: str) -> bool:
@@ -124,8 +125,8 @@ def own_tid(pid: int, tid: Optional[int] = None) -> int:
 
 def soft_limit(pid: int, name: str) -> Optional[int]:
     """Return the soft limit *name*, as in /proc, of *pid*; None if there is none. Raises OSError."""
-    found = re.search(rf"^{name}\s+(\d+)\s", Path(f"/proc/{pid}/limits").read_text(), re.M)
-    return int(found[1]) if found is not None else None
+    value = text_of(f"/proc/{pid}/limits").partition(f"\n{name} ")[2].lstrip().partition(" ")[0]
+    return int(value) if value.isdecimal() else None
 
 
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
@@ -163,6 +164,11 @@ def process_facts(pid: int) -> ProcessFacts:
         swap_bytes=_kib(fields, "VmSwap"),
         pinned_bytes=_kib(fields, "VmPin"),
     )
+
+
+def page_table_bytes(pid: int) -> int:
+    """Return the size of the page tables of *pid*; 0 if it has ended."""
+    return _kib(status_fields(pid, living_thread(pid)), "VmPTE")
 
 
 def check_analysable(pid: int, *, may_be_traced: bool = False) -> ProcessFacts:

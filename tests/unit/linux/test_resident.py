@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 
@@ -106,3 +107,17 @@ def test_the_kernel_is_not_asked_what_each_page_belongs_to_where_only_its_presen
     monkeypatch.setattr("gdbmem.linux.memory.maps.fcntl.ioctl", scan)
     assert scan_resident(os.getpid(), [(0, 1 << 40)]) is not None
     assert asked and not any(kinds & FILE for kinds in asked)
+
+
+def test_pages_between_two_areas_that_are_scanned_at_once_are_not_counted() -> None:
+    with mmap.mmap(-1, 8 * PAGE_BYTES) as area:
+        for page in range(8):
+            area[page * PAGE_BYTES] = 1
+        start = ctypes.addressof(ctypes.c_char.from_buffer(area))
+        ends = [
+            (start + low * PAGE_BYTES, start + high * PAGE_BYTES) for low, high in ((0, 1), (3, 5), (7, 8))
+        ]
+        present = scan_resident(os.getpid(), ends)
+    if present is None:
+        pytest.skip("this kernel has no PAGEMAP_SCAN")
+    assert present.items == ends
