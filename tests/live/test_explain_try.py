@@ -19,6 +19,7 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.inspection.live_process import Held, Moment, ask_process
 from gdbmem.linux.elf.objects import exported, images
 from gdbmem.linux.holding import ptrace as tracing
 from gdbmem.linux.holding.copying import make_copy
@@ -28,6 +29,7 @@ from gdbmem.linux.holding.running_copy import CallFailed, RunningCopy
 from gdbmem.linux.memory.maps import read_maps, read_smaps
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.model.ledger import Tried
+from gdbmem.model.memory import Memory
 from tests.conftest import Program
 from tests.cover import cover
 from tests.libraries import needs_library, skip_without_library
@@ -246,13 +248,29 @@ def calling_copy(target: Running, names: Sequence[str]) -> Iterator[tuple[Runnin
     with Freeze(target.pid) as freeze:
         copy = make_copy(freeze, mappings, sites, lambda _: None)
     try:
-        # One that a filter kills must not leave a core beside the program, nor be reported as its crash.
-        assert resource.prlimit(copy.pid, resource.RLIMIT_CORE)[0] == 1
+        copy.limit()
         calls = RunningCopy(copy, sites, lambda: False)
         yield calls, found
         calls.close()
     finally:
         copy.kill()
+
+
+class Limits:
+    """The question what the kernel does with the copy."""
+
+    def of_process(self, held: Held) -> tuple[int, str]:
+        raise AssertionError("it was not copied")
+
+    def of_copy(self, moment: Moment, memory: Memory) -> tuple[int, str]:
+        pid = moment.copy.pid
+        return resource.prlimit(pid, resource.RLIMIT_CORE)[0], Path(f"/proc/{pid}/oom_score_adj").read_text()
+
+
+def test_a_copy_leaves_no_core_and_is_killed_before_the_program_when_memory_is_short() -> None:
+    with running([sys.executable, "-c", SHARES]) as target:
+        # A copy that a filter kills must not be reported as the program's crash: 1 starts no program for cores either.
+        assert ask_process(target.pid, lambda _: Limits(), fork=True)[0] == (1, "1000\n")
 
 
 def test_a_function_that_a_copy_calls_reaches_neither_shared_memory_nor_other_processes() -> None:

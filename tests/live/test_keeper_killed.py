@@ -19,8 +19,8 @@ from gdbmem.errors import TargetError
 from gdbmem.inspection.live_process import Held, Moment, ask_process
 from gdbmem.launch import python_code
 from gdbmem.launch.python_code import run_in_python
+from gdbmem.linux.holding import injected_calls
 from gdbmem.linux.holding import ptrace as tracing
-from gdbmem.linux.holding import seccomp
 from gdbmem.linux.process.process import status_fields
 from gdbmem.model.memory import Memory
 from tests.conftest import Program
@@ -211,7 +211,7 @@ def test_a_process_with_a_shadow_stack_is_made_to_call_nothing(
     def with_shadow_stack(process: int) -> dict[str, str]:
         return {**real(process), "x86_Thread_features": "shstk wrss"}
 
-    monkeypatch.setattr(seccomp, "status_fields", with_shadow_stack)
+    monkeypatch.setattr(injected_calls, "status_fields", with_shadow_stack)
     with running([sys.executable, "-c", WATCHES, program("notices_harm"), "read"]) as target:
         with pytest.raises(TargetError, match=r"no copy .* it has a shadow stack"):
             ask_process(target.pid, lambda _: Nothing(), fork=True)
