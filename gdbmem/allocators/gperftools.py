@@ -148,6 +148,7 @@ def _heap(
         cached={int(size): int(count) for size, count in zip(classes.sizes[1:], cached[1:]) if count},
         caches=len(rows),
         is_complete=in_transfer is not None and bool(np.size(rows)),
+        unread_caches=f"{'its central lists' if len(rows) else 'those of its threads'} were not found",
         odd_descriptors=int(found.are_odd.sum()),
         read_blocks=partial(_blocks, memory, classes, found, lists),
     )
@@ -365,10 +366,12 @@ def _used_slots(table: Any, spans: Any) -> Optional[_Slots]:
     Behind the number of spans and of free blocks are the slots, of two words, and how many are used, may be used, and
     may be used at most: halves of words.
     """
-    for at in _COUNTS_WITHIN:
-        # A thread that is adding a span has not counted it yet.
-        if at + 2 >= table.shape[1] or (table[:, at] != spans).sum() > _TOLERATED:
-            continue
+    within = [at for at in _COUNTS_WITHIN if at + 2 < table.shape[1]]
+    for at in sorted(within, key=lambda at: int((table[:, at] != spans).sum())):
+        # Threads that are adding spans have not counted them yet: each list has a lock of its own.
+        missing, used_lists = spans - table[:, at], int((spans > 0).sum())
+        if (missing < 0).sum() > _TOLERATED or (missing != 0).sum() > max(used_lists // 2, _TOLERATED):
+            break
         for behind in range(at + 4, table.shape[1] - 1, 2):
             used, allowed, most = table[:, behind] & _LOW, table[:, behind] >> 32, table[:, behind + 1] & _LOW
             room = (behind - at - 2) // 2

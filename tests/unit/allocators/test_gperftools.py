@@ -165,6 +165,16 @@ def test_a_page_map_with_entries_for_address_space_that_does_not_exist_proves_no
     assert process.read() is None
 
 
+def test_threads_that_add_spans_of_many_sizes_hide_no_free_block() -> None:
+    process = Process([*ROWS, *((1, 0, number, 0) for number in range(3, 11))])
+    for number in (3, 4, 5):  # added, but not counted yet
+        process.word(LISTS + LIST_BYTES * number + 8 * 13, 0)
+    heap = process.read()
+    assert heap is not None
+    assert heap.cached == {208: IN_CACHE + 1 + IN_TRANSFER * MOVED}
+    assert heap.is_complete
+
+
 def test_without_its_central_lists_too_many_blocks_are_live_and_it_says_so() -> None:
     process = Process()
     process.word(LISTS + LIST_BYTES * 3, 77)
