@@ -288,19 +288,20 @@ def ask_process(
     say: Say = lambda _: None,
     trying: Optional[Trying] = None,
     whole: bool = False,
+    no_copy: str = "--hold was given",
 ) -> tuple[Answer, float]:
     """Return the answer of live process *pid*, and the seconds for which it was stopped.
 
     *prepare* gets the process before it is stopped. With *fork* a motionless copy of it is read, with False the process
     itself while it is stopped; by default a copy if possible, for the *whole* only if it would have all memory. A
     *brief* query, which reads a few pages, is answered by the process itself by default. *say* is called before a
-    longer stop. *trying* has the copy, and others, call functions after it was read.
-    Raises TargetError with the reason if the process can't be read.
+    longer stop. *trying* has the copy, and others, call functions after it was read. *no_copy* says why *fork* is
+    False. Raises TargetError with the reason if the process can't be read.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while True:
         try:
-            return _ask(pid, prepare, fork, brief, say, trying, whole)
+            return _ask(pid, prepare, fork, brief, say, trying, whole, no_copy)
         except TargetError as error:
             held = error.slug in ("process-traced", "ptrace-refused") and tracer_is_gdbmem(pid)
             if held and time.monotonic() < deadline:
@@ -319,6 +320,7 @@ def _ask(
     say: Say,
     trying: Optional[Trying],
     whole: bool,
+    no_copy: str,
 ) -> tuple[Answer, float]:
     facts = check_analysable(pid)
     with ProcMemory(pid) as memory:
@@ -335,7 +337,7 @@ def _ask(
             return _ask_standing(subject, question)
         if brief:
             return _ask_briefly(subject, question)
-        return _ask_shortest(subject, question, "--hold was given" if fork is False else obstacle)
+        return _ask_shortest(subject, question, no_copy if fork is False else obstacle)
 
 
 def _ask_shortest(
@@ -592,7 +594,7 @@ def explain_process(
             if error.slug not in ("copy-refused", "copy-unsupported"):
                 raise
             trying.refuse(error.message)
-            image, pause_seconds = ask_process(pid, prepare, fork=False, say=say)
+            image, pause_seconds = ask_process(pid, prepare, fork=False, say=say, no_copy=error.message)
     ledger = build_ledger(image, pause_seconds=pause_seconds)
     tried_calls = trying.results(ledger)
     return ledger._replace(tried=tried_calls, notices=[*ledger.notices, *nothing_to_try(tried_calls)])

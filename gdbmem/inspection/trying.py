@@ -78,6 +78,7 @@ class Trying:
         self._libc = ""
         self._outcomes: dict[int, Outcome] = {}  # by the function's address
         self._copies: Counter[int] = Counter()
+        self._is_refused = False  # no further copy can be had
 
     def prepare(
         self, memory: Memory, mappings: Sequence[Mapping], files: TargetFiles, libc: Optional[Image]
@@ -131,15 +132,15 @@ class Trying:
     def refuse(self, why: str) -> None:
         """Note that no further copy can be had."""
         for function in self._left():
-            self._copies[function.address] = _COPIES
             self._outcomes.setdefault(function.address, Outcome((), why))
+        self._is_refused = True
 
     def _left(self) -> list[OwnFunction]:
         def is_open(address: int) -> bool:
             outcome = self._outcomes.get(address)
             return self._copies[address] < _COPIES and (outcome is None or bool(outcome.why_not))
 
-        return [one for one in self.functions if is_open(one.address)]
+        return [one for one in self.functions if is_open(one.address)] if not self._is_refused else []
 
     def results(self, ledger: Ledger) -> list[Tried]:
         """Return the outcomes beside what *ledger* has read."""
@@ -152,7 +153,7 @@ class Trying:
         if function.allocator == GLIBC and (ledger.heap is None or not ledger.heap.sizes):
             return
         outcome = self._outcomes.get(function.address, Outcome((), "no copy was made"))
-        copies = min(self._copies[function.address], _COPIES)
+        copies = self._copies[function.address]
         for number, step in enumerate(function.steps):
             row = Tried(
                 function.allocator, function.file, step.words, returns_all=step.returns_all, copies=copies

@@ -21,6 +21,7 @@ import pytest
 
 from gdbmem.inspection.live_process import Held, Moment, ask_process
 from gdbmem.linux.elf.objects import exported, images
+from gdbmem.linux.holding import copying
 from gdbmem.linux.holding import ptrace as tracing
 from gdbmem.linux.holding.copying import make_copy
 from gdbmem.linux.holding.ptrace import Freeze
@@ -215,12 +216,18 @@ def test_a_copy_of_a_jemalloc_program_answers_in_whatever_state_the_program_is(
         assert malloc.live_blocks >= 60 + 6  # of 200 bytes, and of 1 MiB
 
 
-def test_where_no_copy_can_be_made_the_ledger_says_why_nothing_was_tried(program: Program) -> None:
+def test_where_no_copy_can_be_made_the_ledger_says_why_nothing_was_tried(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "SILENT_SECONDS", 0)
+    said: list[str] = []
     with running([program("guarded"), "watched"]) as target:
         if target.output.startswith("impossible"):
             pytest.skip(target.output)
-        (row,) = explain(target.pid, tried="all").tried
+        (row,) = explain(target.pid, tried="all", say=said.append).tried
         assert "a userfaultfd watches its memory" in row.why_not
+        assert row.copies == 0
+        assert "a userfaultfd watches its memory" in said[-1]  # and not an option that nobody gave
         assert target.type("x\n").readline() == "alive 1\n"
 
 

@@ -55,6 +55,15 @@ def test_after_three_copies_it_is_unknown_and_the_next_function_has_its_own_thre
     assert asked[-1] == ["tbbmalloc"]
 
 
+def test_a_copy_that_can_not_be_made_is_not_counted() -> None:
+    trying = Trying("all")
+    trying.functions = [PURGE]
+    trying.refuse("no copy can be made")
+    (row,) = trying.results(LEDGER)
+    assert (row.why_not, row.copies) == ("no copy can be made", 0)
+    assert not trying.unanswered
+
+
 def test_a_process_without_any_such_function_is_told_so_in_one_sentence() -> None:
     assert Trying("all").results(LEDGER) == []
     (notice,) = nothing_to_try([])
