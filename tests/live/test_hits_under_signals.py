@@ -286,6 +286,27 @@ points:
     assert ("call-left" in slugs) == bool(left)
 
 
+@pytest.mark.parametrize("end", ["returns", "leaves"])
+@pytest.mark.parametrize("level", cover(["-O0", "-O2"], lambda level: level == "-O2"))
+def test_a_call_in_which_a_coroutine_is_suspended_has_not_been_left(
+    level: str, end: str, program: Program, tmp_path: Path
+) -> None:
+    recipe = f"""
+program: {program("coroutines", level)}
+args: [{end}]
+engine: faults
+timeout: 100s
+points:
+  - {{at: turn, name: turn, after: true}}
+  - {{at: within, name: within, after: true}}
+"""
+    played = Played(tmp_path, recipe)
+    calls, inlined, left = (int(number) for number in re.findall(r"\d+", played.output))
+    points = {one["name"]: (one["hits"], len(one["snapshots"])) for one in played.result["points"]}
+    assert points == {"turn": (calls, calls - left), "within": (inlined, inlined)}
+    assert bool(played.result["warnings"]) == bool(left)
+
+
 @pytest.mark.parametrize("stops", [False, True], ids=["passes", "stops"])
 @pytest.mark.parametrize("engine", cover(ENGINES, lambda engine: engine in ("gperftools", "jemalloc")))
 def test_a_snapshot_in_a_handler_leaves_the_stack_that_it_runs_on_as_it_is(

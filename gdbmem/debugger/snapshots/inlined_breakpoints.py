@@ -26,7 +26,7 @@ from gdbmem.debugger.location import (
 from gdbmem.debugger.memwatch.driving.function_code import names_of_code
 from gdbmem.debugger.native.calls_in_passing import makes_call
 from gdbmem.debugger.program import delete_breakpoints, executions
-from gdbmem.debugger.snapshots.return_breakpoints import OwnedBreakpoint
+from gdbmem.debugger.snapshots.return_breakpoints import OwnedBreakpoint, return_place
 from gdbmem.debugger.stopping.stops import is_step_postponed
 from gdbmem.debugger.terminal import file_name, symbol_at
 from gdbmem.errors import GdbmemError, UsageError, internal_error, sentence_of
@@ -317,14 +317,14 @@ class InlinedCalls:
     def _frame_here(self, frames: list[_Frame], frame: gdb.Frame, pointer: int) -> _Frame:
         """Return which of the thread's *frames* is *frame*, or a new one, and drop those that have been left.
 
-        They are below it; but a signal's handler may run on a stack that lies above.
+        They are below it; but a signal's handler or another coroutine may run on a stack that lies above.
         """
         if frames and frames[-1].frame == frame:
             return frames[-1]
         known = next((one for one in reversed(frames) if one.frame == frame), None)
         later = frames.index(known) + 1 if known is not None else len(frames)
         for at, one in reversed(list(enumerate(frames))):
-            if (at >= later or one.pointer < pointer) and one is not known and not one.frame.is_valid():
+            if (at >= later or one.pointer < pointer) and one is not known and one.is_left():
                 self._leave(frames.pop(at).calls)
         if known is None:
             frames.append(known := _Frame(frame, pointer))
@@ -438,6 +438,11 @@ class _Frame:
         self.frame = frame
         self.pointer = pointer  # the stack pointer as the first of them began
         self.calls: list[_Call] = []
+        self._returns_to = return_place(frame)
+
+    def is_left(self) -> bool:
+        """Return whether neither the present stack nor that of a coroutine that does not run now has it."""
+        return not self.frame.is_valid() and (self._returns_to is None or not self._returns_to.is_on_stack())
 
 
 def _shared(here: _Frame, calls: inlined_code.Calls) -> int:

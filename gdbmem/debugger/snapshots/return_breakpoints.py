@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import functools
-from typing import Callable, Optional
+import sys
+from typing import Callable, NamedTuple, Optional
 
 import gdb
 
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.location import frames_from, function_frame, gdb_setting, stack_pointer
 from gdbmem.debugger.native.inferior import program
-from gdbmem.debugger.program import InternalBreakpoint, delete_breakpoints, executions, refuse_neighbour
+from gdbmem.debugger.program import (
+    GdbMemory,
+    InternalBreakpoint,
+    delete_breakpoints,
+    executions,
+    refuse_neighbour,
+)
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.debugger.stopping.stops import note_passing
 from gdbmem.errors import GdbmemError, UsageError, internal_error, sentence_of
+from gdbmem.model.memory import MemoryUnreadable
 
 _MOST_FRAMES = 1000  # among which a caller is looked for
+_MOST_POPPED = 8  # bytes of arguments that a function takes from the stack when it returns
 
 
 class Returns:
@@ -51,15 +60,15 @@ class Returns:
         self._breakpoints.clear()
 
     def arm(self, hit: int) -> None:
-        address, outer = _return_place()
+        place = _return_place()
         thread, pointer = gdb.selected_thread().ptid, stack_pointer(gdb.newest_frame())
         # A call whose frame is where a new one begins has been left; one below it, unless this is another stack.
         self._leave([c for c in self._pending if c.thread == thread and c.stack_pointer == pointer])
         self._leave_below(thread, pointer)
-        self._pending.append(_Call(thread, address, pointer, outer, hit))
-        if address not in self._breakpoints:
-            self._breakpoints[address] = OwnedBreakpoint(
-                address, functools.partial(self.returned, address), self, commands=self._commands
+        self._pending.append(_Call(thread, place, pointer, hit))
+        if place.address not in self._breakpoints:
+            self._breakpoints[place.address] = OwnedBreakpoint(
+                place.address, functools.partial(self.returned, place.address), self, commands=self._commands
             )
 
     def _leave_below(self, thread: tuple[int, int, int], pointer: int) -> None:
@@ -86,30 +95,48 @@ class Returns:
         thread = gdb.selected_thread().ptid
         pointer = stack_pointer(gdb.newest_frame())
         for call in reversed(self._pending):
-            # An inner recursive call returns with the stack still below the entry of the outer one.
-            if call.thread == thread and call.address == address and pointer > call.stack_pointer:
+            if call.thread == thread and call.place.is_reached(address, pointer):
                 self._pending.remove(call)
                 self._leave_below(thread, pointer)
                 return self._act(call.hit)
         return False
 
 
-class _Call:
+class ReturnPlace(NamedTuple):
+    """Where a function returns to."""
+
+    address: int
+    pointer: int  # the caller's stack pointer
+
+    def is_reached(self, address: int, pointer: int) -> bool:
+        """Return whether the function has returned where its thread is at *address* with the stack *pointer*."""
+        return address == self.address and 0 <= pointer - self.pointer <= _MOST_POPPED
+
+    def is_on_stack(self) -> bool:
+        """Return whether the return address is still there, as on the stack of a coroutine that does not run now."""
+        size = gdb.newest_frame().read_register("sp").type.sizeof
+        try:
+            return int.from_bytes(GdbMemory().read(self.pointer - size, size), sys.byteorder) == self.address
+        except MemoryUnreadable:
+            return False
+
+
+class _Call(NamedTuple):
     """A call that has not returned yet."""
 
-    def __init__(
-        self, thread: tuple[int, int, int], address: int, stack_pointer: int, outer: int, hit: int
-    ) -> None:
-        self.thread = thread
-        self.address = address
-        self.stack_pointer = stack_pointer
-        self.hit = hit
-        self._outer = outer  # the caller's stack pointer
+    thread: tuple[int, int, int]
+    place: ReturnPlace
+    stack_pointer: int  # as it began
+    hit: int
 
     def is_under_way(self) -> bool:
-        """Return whether its caller waits for it: a signal's handler may run on a stack that lies above."""
+        """Return whether its caller waits for it: what runs now may be on a stack that lies above.
+
+        That is the stack of a signal's handler, or of another coroutine.
+        """
         frames = frames_from(gdb.newest_frame(), _MOST_FRAMES)
-        return any(frame.pc() == self.address and stack_pointer(frame) == self._outer for frame in frames)
+        callers = (ReturnPlace(int(frame.pc()), stack_pointer(frame)) for frame in frames)
+        return self.place in callers or self.place.is_on_stack()
 
 
 class OwnedBreakpoint(InternalBreakpoint):
@@ -140,27 +167,24 @@ class OwnedBreakpoint(InternalBreakpoint):
         return True
 
 
-def _return_place() -> tuple[int, int]:
-    """Return where the function just entered returns to, and the stack pointer of its caller.
-
-    Raises UsageError if it has no caller.
-    """
-    caller = _caller()
-    if caller is None:
+def _return_place() -> ReturnPlace:
+    """Return where the function just entered returns to. Raises UsageError if it has no caller."""
+    place = return_place(function_frame(gdb.newest_frame()))
+    if place is None:
         # gdb hides the caller of main.
         with gdb_setting("backtrace past-main", "on"):
-            caller = _caller()
-            if caller is not None:
-                return int(caller.pc()), stack_pointer(caller)
+            place = return_place(function_frame(gdb.newest_frame()))
+    if place is None:
         raise UsageError(
             "--after needs a function that returns to a caller", hint="set it on a function's name"
         )
-    return int(caller.pc()), stack_pointer(caller)
+    return place
 
 
-def _caller() -> Optional[gdb.Frame]:
-    caller = function_frame(gdb.newest_frame()).older()
+def return_place(frame: gdb.Frame) -> Optional[ReturnPlace]:
+    """Return where the function of *frame* returns to; None if gdb knows no caller."""
+    caller = frame.older()
     # gdb invents frames for functions that have jumped to the next one: none of these returns.
     while caller is not None and caller.type() in (gdb.INLINE_FRAME, gdb.TAILCALL_FRAME):
         caller = caller.older()
-    return caller
+    return None if caller is None else ReturnPlace(int(caller.pc()), stack_pointer(caller))
