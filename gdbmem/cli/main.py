@@ -33,10 +33,10 @@ from gdbmem.text import printable
 _OBJECTS_A_COLLECTION = 50_000
 
 # Disable the collector: they create many objects, of a profile or of modules, and hardly any are in cycles.
-_WITHOUT_COLLECTOR = frozenset(("show", "diff", "report", "explain"))
+_WITHOUT_COLLECTOR = frozenset(("show", "diff", "report", "explain", "heap"))
 
 # They exit without freeing their objects one by one, which would take a tenth of their time.
-END_AT_ONCE = frozenset(("show", "diff", "report", "explain", "monitor", "python lines"))
+END_AT_ONCE = frozenset(("show", "diff", "report", "explain", "heap", "monitor", "python lines"))
 
 _OF_RANKS = frozenset(("monitor", "grow", "launch"))  # commands that run the program of a rank
 

@@ -155,12 +155,15 @@ class Blocks:
         """Return the number of the block that owns each of *addresses* (uint64) within the span, int32; -1: none."""
         np = import_numpy()
         shifted = addresses - np.uint64(HEADER)
-        if len(self.lo) == 1:
-            return self.number_at(((shifted - np.uint64(self.low)) >> np.uint64(4)).view(np.int64))
+        most = int(np.diff(self.first).argmax())
+        within = shifted - self.lo[most]
+        others = np.flatnonzero(within >= self.hi[most] - self.lo[most] - np.uint64(_BORROWED))
+        units = (within >> np.uint64(4)).view(np.int64)
+        units += self.first[most]
+        shifted = shifted[others]
         region = np.searchsorted(self.lo, shifted, "right") - 1
-        outside = (region < 0) | (shifted + np.uint64(_BORROWED) >= self.hi.take(region, mode="clip"))
-        region[region < 0] = 0
-        units = ((shifted - self.lo[region]) >> np.uint64(4)).view(np.int64) + self.first[region]
+        outside = others[(region < 0) | (shifted + np.uint64(_BORROWED) >= self.hi.take(region, mode="clip"))]
+        units[others] = ((shifted - self.lo[region]) >> np.uint64(4)).view(np.int64) + self.first[region]
         units[outside] = 0
         number = self.number_at(units)
         number[outside] = -1

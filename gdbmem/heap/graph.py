@@ -8,6 +8,7 @@ than that hold nothing of it: an iterator on a stack does not share what a varia
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Optional
@@ -17,6 +18,7 @@ from gdbmem.heap.dominators import dominators, retain
 from gdbmem.heap.links import Classified
 
 _THIN = 48  # blocks of a level below which they are followed one at a time
+_WIDE = 256  # words of a block from which on these are followed at once, nevertheless
 _BEFORE_AHEAD = 1 << 10  # thin levels after which those behind are guessed
 _AHEAD = 1 << 14  # blocks that are guessed at a time
 _ROWS = 1 << 18
@@ -155,7 +157,7 @@ def search(graph: Graph) -> Reached:
         searching.start(*found)
         searching.run(back=True)
     searching.end_phase()
-    order = joined(searching.found())
+    order = joined(searching.orders)
     release_freed_memory()
     phases, begin = np.zeros(graph.nodes, np.uint8), 0
     for number, end in enumerate(searching.phase_ends, 1):
@@ -172,15 +174,11 @@ class _Search:
         self.graph, self.parent = graph, parent
         self.orders: list[Any] = [np.zeros(0, np.int32)]
         self.phase_ends: list[int] = []
-        self._slot = np.empty(graph.nodes, np.int32)
         self._level = np.zeros(0, np.int32)
         self._found = 0
 
     def start(self, starts: Any, parents: Any) -> None:
-        np = import_numpy()
-        self.parent[starts] = parents
-        winner = self._first_of(starts)
-        self._level = starts[winner].astype(np.int32)
+        self._level = self._take(starts, parents)
 
     def run(self, *, back: bool) -> None:
         """Find all that the level leads to, by links that lead *back*, too."""
@@ -194,11 +192,6 @@ class _Search:
 
     def end_phase(self) -> None:
         self.phase_ends.append(self._found)
-
-    def found(self) -> list[Any]:
-        """Return the blocks that were found, by level; what else the search has is no longer needed."""
-        self._slot = self._level[:0]
-        return self.orders
 
     def _next(self, *, back: bool) -> Any:
         """Return the level that the present one leads to, which is followed some blocks at a time."""
@@ -216,35 +209,47 @@ class _Search:
         if not count.any():
             return level[:0]
         target = graph.to[runs_of(begin, count)]
-        source = np.repeat(level, count)
+        return self._new_of(target, np.repeat(level, count), back=back)
+
+    def _of_wide(self, block: int, *, back: bool) -> Any:
+        """Return the same for one block of many words."""
+        np = import_numpy()
+        target = self.graph.to[int(self.graph.first[block]) : int(self.graph.first[block + 1])][::-1]
+        return self._new_of(target, np.full(len(target), block, np.int32), back=back)[::-1]
+
+    def _new_of(self, target: Any, source: Any, *, back: bool) -> Any:
+        np = import_numpy()
         if back:
             target = np.where(target < 0, ~target, target)
-            new = self.parent[target] == -1
-        else:
-            new = target >= 0
-            new &= self.parent.take(target, mode="clip") == -1
-        target, source = target[new], source[new]
-        self.parent[target] = source
-        mine = self.parent[target] == source  # of several words that lead to a block one wins
-        target = target[mine]
-        return target[self._first_of(target)]
+        new = self.parent.take(target, mode="clip") == -1
+        if not back:
+            new &= target >= 0
+        new = np.flatnonzero(new)
+        return self._take(target[new], source[new])
 
-    def _first_of(self, targets: Any) -> Any:
-        """Return which of *targets* are the last of their like."""
+    def _take(self, targets: Any, sources: Any) -> Any:
+        """Note from which of *sources* each of *targets* was found, the last one if there are several; return these."""
         np = import_numpy()
         index = np.arange(len(targets), dtype=np.int32)
-        self._slot[targets] = index
-        return self._slot[targets] == index
+        self.parent[targets] = index
+        last = np.flatnonzero(self.parent.take(targets) == index)
+        targets = targets[last]
+        self.parent[targets] = sources[last]
+        return targets
 
     def _thin(self, *, back: bool) -> Any:
         np = import_numpy()
         first, to, parent = (memoryview(column) for column in (self.graph.first, self.graph.to, self.parent))
-        queue, out = self._level.tolist(), list[int]()
+        queue, out = array("i", self._level.tobytes()), array("i")
         levels, trial = 0, _BEFORE_AHEAD
         while queue and len(queue) <= _THIN:
-            following = []
+            following = array("i")
             for v in queue:
-                for u in to[first[v] : first[v + 1]]:
+                begin, end = first[v], first[v + 1]
+                if end - begin > _WIDE:
+                    following.frombytes(self._of_wide(v, back=back).tobytes())
+                    continue
+                for u in to[begin:end]:
                     if u < 0:
                         if not back:
                             continue
@@ -258,8 +263,8 @@ class _Search:
             if levels >= trial and not back and len(queue) == len(before):
                 while len(ahead := self._ahead(before, queue)) > 1:
                     self._add(out, ahead[:-1].ravel())
-                    before, queue = ahead[-2:].tolist()
-                    out, trial = list(queue), _BEFORE_AHEAD
+                    before, queue = (array("i", row.tobytes()) for row in ahead[-2:])
+                    out, trial = queue[:], _BEFORE_AHEAD
                 levels, trial = 0, 2 * trial
         self._add(out[: len(out) - len(queue)])
         return np.array(queue, np.int32)

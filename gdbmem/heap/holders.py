@@ -485,8 +485,9 @@ class Answers:
         graph, found = self.graph, self.found
         lost, text = self._lost
         structures = lost_structures(graph, lost | (text & graph.live))
-        least = int(graph.bytes_by(lost, 2)[1]), int(np.count_nonzero(lost))
-        maybe = int(graph.bytes_by(text, 2)[1]), int(np.count_nonzero(text))
+        least, maybe = (
+            (int(graph.sizes_of(some).sum()), len(some)) for some in map(np.flatnonzero, (lost, text))
+        )
         doubt = found.gaps
         if doubt:
             maybe, least = (maybe[0] + least[0], maybe[1] + least[1]), (0, 0)
@@ -627,12 +628,13 @@ class Answers:
         if leaks.least_blocks and leaks.least_blocks == int(np.count_nonzero(self._lost[0])):
             leaks = replace(leaks, given_back=lost_back)
         sizes = graph.bytes_by(self.reached.phases[: graph.blocks], PHASES).tolist()
+        free = graph.sizes_of(np.flatnonzero(~graph.live))
         return HeapView(
             program=found.program,
             pid=found.pid,
             allocator=found.allocator,
             live_blocks=int(np.count_nonzero(graph.live)),
-            live_bytes=int(graph.bytes_by(graph.live, 2)[1]),
+            live_bytes=sum(sizes) - int(free.sum()),
             variables_bytes=sizes[VARIABLE] + sizes[VARIABLE_BACK],
             stacks_bytes=sizes[BY_STACK] + sizes[STACK_BACK],
             other_bytes=found.outside.memory_bytes,

@@ -53,15 +53,16 @@ def find_places(
     reading: ProcessImage,
     memory: Memory,
     blocks: Blocks,
-    edges: Edges,
+    edges: Optional[Edges],
     data: Sequence[tuple[int, int]],
     mallocs: Sequence[tuple[int, int]],
     small: Any = (),
 ) -> Outside:
     """Return what leads to *blocks* from outside; *data* is the memory of the variables of programs and libraries.
 
-    *edges* are those between the blocks; what containers outside don't use of their memory becomes weak. The words of
-    *mallocs*, the memory of the blocks and the allocator's own, hold nothing, but for blocks of one word at *small*.
+    *edges* are those between the blocks; what containers outside don't use of their memory becomes weak. None: places
+    of a kind are one, as only what is reached is asked for. The words of *mallocs*, the memory of the blocks and the
+    allocator's own, hold nothing, but for blocks of one word at *small*.
     """
     taken = list(mallocs)
     found: list[tuple[_Area, Words]] = []
@@ -93,20 +94,27 @@ def find_places(
     found += _in_registers(reading.threads, blocks)
     if len(small):
         found.append((_Area(MEMORY, 0, 0), find_single_words(memory, blocks, small)))
-    edges.weaken_unused(parts)
-    edges.far = None  # it is no longer needed
-    outside = _named(found, _Namers(reading, memory, blocks.sizes(), edges))
+    namers = None
+    if edges is not None:
+        edges.weaken_unused(parts)
+        edges.far = None  # it is no longer needed
+        namers = _Namers(reading, memory, blocks.sizes(), edges)
+    outside = _named(found, namers)
     return outside._replace(unread_bytes=unread_bytes, memory_bytes=memory_bytes)
 
 
-def _named(found: Sequence[tuple[_Area, Words]], namers: _Namers) -> Outside:
+def _named(found: Sequence[tuple[_Area, Words]], namers: Optional[_Namers]) -> Outside:
     np = import_numpy()
     places: list[Place] = []
     known: dict[str, int] = {}  # memory in several mappings, or a stack and registers, that have one name
     columns: list[tuple[Any, Any, Any]] = []
     for area, words in found:
         if len(words.blocks):
-            numbers, named = namers.name(area, words)
+            numbers, named = (
+                namers.name(area, words)
+                if namers is not None
+                else (np.zeros(len(words.blocks), np.int64), [Place(area.kind, area.kind, area.start)])
+            )
             if named[0].name in known and (area.kind in (MEMORY, STACK) or not area.thread):
                 columns.append((numbers + known[named[0].name], words.blocks, words.addresses))
                 continue

@@ -150,7 +150,7 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges, *, only_leaks: boo
                 column.append(values)
     to, offsets, doubtful, weak, far = (joined(column) for column in columns)
     release_freed_memory()
-    doubts.settle(offsets, doubtful, weak, strings.unused())
+    doubts.settle(count, doubtful, weak, strings)
     weak = np.minimum(weak, 1, out=weak).view(bool)
     first_edges = np.zeros(blocks.count + 1, index_type(len(to)))
     np.cumsum(count, out=first_edges[1:])
@@ -215,56 +215,67 @@ class _Doubts:
     def __init__(self, blocks: Blocks) -> None:
         np = import_numpy()
         self._blocks = blocks
-        self._is_node = np.zeros(blocks.count, bool)  # whether it has an edge that is not in doubt
-        self._own, self._ends = list[Any](), [0]  # of those in doubt their blocks; numbers of edges
+        self._edges = 0
+        none = np.zeros(0, np.int32)
+        # Of those in doubt: their numbers, blocks, and the sizes of these with the offsets.
+        self._columns: tuple[list[Any], ...] = [none], [none], [none]
 
     def add(self, own: Any, offsets: Any, doubtful: Any, weak: Any) -> None:
         """Add those among the next edges, which are of the blocks *own*."""
         np = import_numpy()
-        doubted = doubtful | (weak > 0)
-        self._is_node[own[np.flatnonzero(~doubted)]] = True
-        self._own.append(own[np.flatnonzero(doubted & (offsets < FAR))])
-        self._ends.append(self._ends[-1] + len(own))
+        some = np.flatnonzero(doubtful | (weak > 0))
+        own, edges = own[some], self._edges + len(own)
+        numbers = (some + self._edges).astype(index_type(edges))
+        for column, values in zip(
+            self._columns, (numbers, own, _places(self._blocks.unit, own, offsets[some]))
+        ):
+            column.append(values)
+        self._edges = edges
 
-    def settle(self, offsets: Any, doubtful: Any, weak: Any, of_strings: Any) -> None:
-        """Clear *doubtful* and *weak* of such edges; *of_strings* are all strings, by size and offset."""
+    def settle(self, count: Any, doubtful: Any, weak: Any, strings: _Strings) -> None:
+        """Clear *doubtful* and *weak* of such edges; each block has *count* in all."""
         np = import_numpy()
         blocks = self._blocks
-        # Such edges, by the size of their block and their offset. A plain 1 would have another type,
-        # for which add.at() takes forty times as long.
-        places, of_nodes, in_strings = np.zeros((3, _KINDS * (FAR + 1)), np.int32)
-        for some, own, place in self._placed(offsets, doubtful, weak):
-            is_of_string = weak[some] == _STRING_WORD
-            is_other = doubtful[some] | ~is_of_string
-            np.add.at(places, place[np.flatnonzero(is_other)], np.int32(1))
-            np.add.at(of_nodes, place[np.flatnonzero(is_other & self._is_node[own])], np.int32(1))
-            np.add.at(in_strings, place[np.flatnonzero(is_of_string)], np.int32(1))
-        of_size, nodes = np.zeros(_KINDS, np.int64), np.zeros(_KINDS, np.int64)  # live blocks
+        some, own, places = (joined(column) for column in self._columns)
+        if not len(some):
+            return
+        places, place = places_of(places)
+        sure = count.copy()
+        np.subtract.at(sure, own, np.int32(1))  # a plain 1 takes forty times as long: its type is another one
+        is_node = sure > 0
+        is_of_string = weak[some] == _STRING_WORD
+        is_other = doubtful[some] | ~is_of_string
+        number, of_nodes, of_strings = (
+            np.bincount(place[np.flatnonzero(one)], minlength=len(places))
+            for one in (is_other, is_other & is_node[own], is_of_string)
+        )
+        states = np.zeros(
+            (3, _KINDS), np.int64
+        )  # blocks that aren't live, live ones, and those that are nodes
         for begin in range(0, blocks.count, _ROWS):
-            units = np.minimum(np.diff(blocks.unit[begin : begin + _ROWS + 1]), _KINDS - 1)
-            live, is_node = (one[begin : begin + _ROWS] for one in (blocks.live, self._is_node))
-            of_size += np.bincount(units[np.flatnonzero(live)], minlength=_KINDS)
-            nodes += np.bincount(units[np.flatnonzero(live & is_node)], minlength=_KINDS)
-        unit, offset = np.divmod(np.arange(len(places), dtype=np.int32), FAR + 1)
+            here = slice(begin, begin + _ROWS)
+            key = np.minimum(np.diff(blocks.unit[begin : begin + _ROWS + 1]), _KINDS - 1)
+            key += (blocks.live[here].view(np.uint8) + is_node[here]).astype(key.dtype) * key.dtype.type(
+                _KINDS
+            )
+            states += np.bincount(key, minlength=states.size).reshape(states.shape)
+        of_size, nodes = states[1] + states[2], states[2]
+        unit, offset = np.divmod(places, FAR + 1)
         usual = of_size[unit]
-        is_pointer = ((5 if blocks.low < _LOW else 2) * places > usual) & (places >= _LEAST)
+        number[offset == FAR] = of_nodes[offset == FAR] = 0
+        is_pointer = ((5 if blocks.low < _LOW else 2) * number > usual) & (number >= _LEAST)
         often = np.where(offset == 2 * unit - 2, 5 if blocks.header_bytes else 50, 50)
-        is_used = (often * places > usual) | ((often * of_nodes > nodes[unit]) & (of_nodes >= _LEAST))
-        is_field = 2 * in_strings > of_strings
-        for some, _, place in self._placed(offsets, doubtful, weak):
-            doubtful[some[np.flatnonzero(is_pointer[place])]] = False
-            is_of_string = weak[some] == _STRING_WORD
-            weak[some[np.flatnonzero(np.where(is_of_string, is_field[place], is_used[place]))]] = 0
+        is_used = (often * number > usual) | ((often * of_nodes > nodes[unit]) & (of_nodes >= _LEAST))
+        is_field = (2 * of_strings > strings.unused_at(places)) & (offset < FAR)
+        doubtful[some[np.flatnonzero(is_pointer[place])]] = False
+        weak[some[np.flatnonzero(np.where(is_of_string, is_field[place], is_used[place]))]] = 0
 
-    def _placed(self, offsets: Any, doubtful: Any, weak: Any) -> Iterator[tuple[Any, Any, Any]]:
-        """Yield some of the edges in doubt after others, their blocks, and the sizes of these with the offsets."""
-        np = import_numpy()
-        unit = self._blocks.unit
-        for begin, end, own in zip(self._ends, self._ends[1:], self._own):
-            here = slice(begin, end)
-            some = np.flatnonzero((doubtful[here] | (weak[here] > 0)) & (offsets[here] < FAR)) + begin
-            units = np.minimum(unit[own + 1] - unit[own], _KINDS - 1).astype(np.int32)
-            yield some, own, units * (FAR + 1) + offsets[some]
+
+def _places(unit: Any, own: Any, offsets: Any) -> Any:
+    """Return for edges of the blocks *own* one number of the block's size and the edge's offset, int32."""
+    np = import_numpy()
+    units = np.minimum(unit[own + 1] - unit[own], _KINDS - 1).astype(np.int32)
+    return units * (FAR + 1) + offsets
 
 
 class _Strings:
@@ -280,13 +291,13 @@ class _Strings:
         """Add strings at these *offsets* (in words) in the blocks *owners*."""
         np = import_numpy()
         self.texts[buffers] = True
-        units = np.minimum(self._unit[owners + 1] - self._unit[owners], _KINDS - 1).astype(np.int32)
-        self._places.append((units * (FAR + 1) + np.minimum(offsets + _UNUSED, FAR)).astype(np.int32))
+        places = _places(self._unit, owners, np.minimum(offsets + _UNUSED, FAR))
+        self._places.append(places.astype(np.int32))
 
-    def unused(self) -> Any:
-        """Return how many have their unused word in a place, by the size of the block and the offset in it."""
+    def unused_at(self, places: Any) -> Any:
+        """Return how many have their unused word at each of *places*, which are in order."""
         np = import_numpy()
-        return np.bincount(joined(self._places), minlength=_KINDS * (FAR + 1))
+        return np.bincount(joined(self._places), minlength=int(places[-1]) + 1)[places]
 
 
 class _Objects:
@@ -379,13 +390,12 @@ def _lead_to_strings(words: Any, at: Any, to: Any, blocks: Blocks) -> Any:
     was made for. Source: std::basic_string of libstdc++.
     """
     np = import_numpy()
-    last = len(words) - 1
-    length, capacity = words[np.minimum(at + 1, last)], words[np.minimum(at + 2, last)]
-    some = np.flatnonzero(
-        (length <= capacity) & (capacity < np.uint64(_LONGEST)) & (capacity >= np.uint64(16))
-    )
+    some = np.flatnonzero(words.take(at + 2, mode="clip") - np.uint64(16) < np.uint64(_LONGEST - 16))
+    length, capacity = (words.take(at[some] + n, mode="clip") for n in (1, 2))
+    is_string = np.flatnonzero(length <= capacity)
+    some, capacity = some[is_string], capacity[is_string]
     block = to[some]
-    fits = _fits(_sizes(blocks, block), capacity[some].astype(np.int64) + 1, blocks)
+    fits = _fits(_sizes(blocks, block), capacity.view(np.int64) + 1, blocks)
     some, block = some[fits], block[fits]
     return some[blocks.addresses(block).view(np.uint64) == words[at[some]]]
 
@@ -454,13 +464,13 @@ def _behind_texts(words: Any, at: Any, is_last: Any) -> Any:
     printable bytes and a zero), or the text ends in the word before, and this one is the last of its block.
     """
     np = import_numpy()
-    before = words[np.maximum(at - 1, 0)]
-    found = _is_text(before) & (at > 0)
-    some = np.flatnonzero(found)
-    found[some] = _ends_text(words[at[some]], 4)
+    found = np.zeros(len(at), bool)
+    some = np.flatnonzero(_has_zero(words[at]) & (at > 0))
+    some = some[_ends_text(words[at[some]], 4)]
+    found[some] = _is_text(words[at[some] - 1])
     last = np.flatnonzero(is_last & (at > 1))
-    last = last[_is_text(words[at[last] - 2]) & _ends_text(before[last], 8)]
-    found[last] = True
+    last = last[_is_text(words[at[last] - 2])]
+    found[last] |= _ends_text(words[at[last] - 1], 8)
     return found
 
 
@@ -471,16 +481,19 @@ def _is_text(words: Any) -> Any:
     return ((words & high) == 0) & (((words - np.uint64(0x2020202020202020)) & high) == 0)
 
 
+def _has_zero(words: Any) -> Any:
+    """Return whether one of the first four bytes of each word is zero."""
+    np = import_numpy()
+    words = words.astype(np.uint32)
+    return ((words - np.uint32(0x01010101)) & ~words & np.uint32(0x80808080)) != 0
+
+
 def _ends_text(words: Any, most: int) -> Any:
     """Return whether each word begins with printable bytes and a zero, *most* bytes in all."""
     np = import_numpy()
-    ends, printed = np.zeros(len(words), bool), np.ones(len(words), bool)
-    for _ in range(most):
-        byte = words & np.uint64(255)
-        ends |= printed & (byte == 0)
-        printed &= (byte >= 32) & (byte < 127)
-        words = words >> np.uint64(8)
-    return ends
+    bytes_of = np.ascontiguousarray(words).view(np.uint8).reshape(-1, 8)[:, :most]
+    is_other = bytes_of - np.uint8(32) >= 95
+    return bytes_of[np.arange(len(words)), is_other.argmax(axis=1)] == 0
 
 
 def find_words(

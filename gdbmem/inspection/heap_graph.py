@@ -6,7 +6,6 @@ import contextlib
 import hashlib
 import struct
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
@@ -15,7 +14,7 @@ from gdbmem.allocators.block_columns import BlockColumns, Question
 from gdbmem.allocators.data_words import ZeroedMemory
 from gdbmem.allocators.glibc.columns import ColumnWalker
 from gdbmem.allocators.malloc_heap import LARGE, SLAB, MallocHeap
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import import_numpy, places_of
 from gdbmem.errors import InputError, Notice, TargetError
 from gdbmem.heap.blocks import Blocks, glibc_regions, other_regions
 from gdbmem.heap.giving_back import PageLedger
@@ -55,9 +54,8 @@ _TCACHE_BINS, _TCACHE_BLOCKS = 64, 7  # of a thread by default; a chunk of bin n
 class _Reading:
     """Reads the words of the heap while the memory can be read."""
 
-    def __init__(self, *, only_leaks: bool = False) -> None:
-        """*only_leaks*: who holds what will not be asked."""
-        self._only_leaks = only_leaks
+    def __init__(self, query: HeapQuery) -> None:
+        self._query = query
         self.walker = ColumnWalker()
         self.found: Optional[HeapGraph] = None
 
@@ -134,12 +132,16 @@ class _Reading:
     ) -> None:
         """Read the edges of *blocks*, whose memory is read by *inner*; *mallocs* and *small* as for find_places()."""
         files = constant_files(reading)
-        edges = find_edges(inner, blocks, files, only_leaks=self._only_leaks)
+        only_leaks = self._query.asks_for_leaks_only
+        edges = find_edges(inner, blocks, files, only_leaks=only_leaks)
         data = [(start, end) for kind, start, end in variable_areas(reading) if kind == DATA]
-        outside = find_places(reading, memory, blocks, edges, data, mallocs, small)
+        named = edges if self._query.without or not only_leaks else None
+        outside = find_places(reading, memory, blocks, named, data, mallocs, small)
         name_of = namer(reading, memory)
-        vtables = [vtable for vtable, _ in Counter(edges.objects[1].tolist()).most_common(_MOST_CLASSES)]
-        classes = {vtable: name for vtable in vtables if (name := name_of(vtable))}
+        vtables, which = places_of(edges.objects[1])
+        order = import_numpy().argsort(-import_numpy().bincount(which), kind="stable")
+        frequent = vtables[order[:_MOST_CLASSES]].tolist()
+        classes = {vtable: name for vtable in frequent if (name := name_of(vtable))}
         self.found = HeapGraph(
             reading.program, reading.pid, blocks, edges, outside, classes, [],
             gaps=_gaps(reading, memory, edges, outside), execution=_execution(reading.pid, memory), time=time.time(),
@@ -198,7 +200,7 @@ def _hidden(unread_threads: Sequence[int]) -> dict[int, int]:
 
 def read_graph(pid: int, query: HeapQuery, *, fork: Optional[bool], swapped: bool, say: Any) -> HeapGraph:
     """Return the graph of live process *pid* for *query*; arguments and exceptions as for explain_process()."""
-    reading = _Reading(only_leaks=query.asks_for_leaks_only)
+    reading = _Reading(query)
     _, pause_seconds = read_live(
         pid, walker=reading.walker, fork=fork, look=reading, say=say, swapped=swapped, whole=True
     )
@@ -209,7 +211,7 @@ def read_graph(pid: int, query: HeapQuery, *, fork: Optional[bool], swapped: boo
 
 def read_graph_of_core(core: Path, program: Optional[Path], query: HeapQuery) -> HeapGraph:
     """Return the graph of a core for *query*. Raises InputError or TargetError."""
-    reading = _Reading(only_leaks=query.asks_for_leaks_only)
+    reading = _Reading(query)
     read_core(core, look=reading, program=program, walker=reading.walker, searched=0)
     assert reading.found is not None
     with contextlib.suppress(OSError):
@@ -222,7 +224,7 @@ def read_stopped_graph(
 ) -> HeapGraph:
     """Return the graph of process *pid*, which is stopped by someone else (gdb), for *query*; as explain_stopped()."""
     check_analysable(pid, may_be_traced=True)
-    reading = _Reading(only_leaks=query.asks_for_leaks_only)
+    reading = _Reading(query)
     with TargetFiles(pid) as files:
         malloc = find_malloc(memory, read_maps(pid), files)
         read_process(

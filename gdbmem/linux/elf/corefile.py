@@ -20,7 +20,6 @@ _X86_64, _AARCH64 = 62, 183
 _REGISTERS = 112  # their offset in struct elf_prstatus
 _CODE = 5  # flags: readable, executable
 _HEADER = 64  # bytes of an ELF header
-_FEW = 24  # first bytes of a page, which tell most pages from those of zeros
 _EXTENDED = 0xFFFF  # more segments than fit in the header's field
 
 
@@ -98,7 +97,11 @@ class CoreFile:
 
     def read_into(self, address: int, buffer: Buffer) -> None:
         view = memoryview(buffer).cast("B")
-        view[:] = self.read(address, len(view))
+        while view:
+            data = self._piece(address, len(view))
+            view[: len(data)] = data
+            address += len(data)
+            view = view[len(data) :]
 
     def _piece(self, address: int, size: int) -> bytes:
         number = bisect_right(self._starts, address) - 1
@@ -189,18 +192,24 @@ class CoreFile:
 
     def _written(self) -> Ranges:
         """Return the pages that are not all zeros: the others may never have been touched."""
-        data, zeros, few = self._data, bytes(PAGE), bytes(_FEW)
+        data, zeros = self._data, bytes(PAGE)
         found: list[tuple[int, int]] = []
         for segment in self._segments:
             shift = segment.start - segment.offset
             for start, end in self._stored(segment.offset, segment.offset + segment.present):
                 # Segments begin on pages of the process; the file need not be aligned.
                 first = start - (start + shift) % PAGE
-                found += [
-                    (at + shift, at + shift + PAGE)
-                    for at in range(first, end, PAGE)
-                    if data[at : at + _FEW] != few or data[at : at + PAGE] != zeros
+                whole = memoryview(data)[first : first + (end - first) // PAGE * PAGE]
+                words = whole.cast("Q")[:: PAGE // 8].tolist()
+                pages = range(first + shift, end + shift, PAGE)
+                empty = [
+                    number
+                    for number, word in enumerate([*words, 0][: len(pages)])
+                    if not word and data[first + PAGE * number : first + PAGE * (number + 1)] == zeros
                 ]
+                for before, after in zip([-1, *empty], [*empty, len(pages)]):
+                    if after - before > 1:
+                        found.append((pages[before + 1], pages[after - 1] + PAGE))
         return Ranges(found)
 
     def _stored(self, start: int, end: int) -> Iterator[tuple[int, int]]:

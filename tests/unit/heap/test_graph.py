@@ -287,6 +287,20 @@ def test_a_list_is_searched_in_the_same_order_at_once_as_one_block_at_a_time(
     assert len(single.order) == graph.nodes
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_a_block_of_many_words_is_searched_in_the_same_order_at_once_as_word_by_word(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = random.Random(seed)
+    rows = [[(word, rng.randrange(90)) for word in range(rng.choice((0, 1, 30)))] for _ in range(90)]
+    graph = graph_of(rows, [(0, 0), (1, 1), (2, 2)])
+    single = search(graph)
+    monkeypatch.setattr(graph_module, "_WIDE", 8)
+    found = search(graph)
+    for name in ("order", "parent", "phases"):
+        assert (getattr(found, name) == getattr(single, name)).all()
+
+
 def test_edges_beyond_what_31_bits_count_give_the_same_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, words = [*tree(31), [(0, 3)], [(0, 31)]], [(0, 0), (2, 20), (2, 32)]
     narrow = retained(graph_of(rows, words))

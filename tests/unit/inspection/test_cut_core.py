@@ -56,6 +56,19 @@ def test_a_whole_core_misses_nothing(core: Path) -> None:
     assert "core-cut" not in {notice.slug for notice in explain_core(core).notices}
 
 
+def test_pages_count_as_written_if_any_of_their_bytes_is_not_zero(core: Path) -> None:
+    data = bytearray(core.read_bytes())
+    start = len(data) - 6 * PAGE
+    data[start + PAGE : start + 3 * PAGE] = bytes(2 * PAGE)
+    data[start + 3 * PAGE : start + 4 * PAGE] = bytes(PAGE - 1) + b"e"
+    data[start + 5 * PAGE :] = bytes(PAGE)
+    core.write_bytes(data)
+    written = CoreFile(core).written
+    assert list(written.items) == [
+        (LIBRARY, LIBRARY + PAGE), (HEAP, HEAP + PAGE), (HEAP + 3 * PAGE, HEAP + 4 * PAGE)
+    ]  # fmt: skip
+
+
 def test_headers_beyond_any_file_are_refused(core: Path) -> None:
     data = bytearray(core.read_bytes())
     struct.pack_into("<Q", data, 32, 1 << 63)
