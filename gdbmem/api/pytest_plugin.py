@@ -21,7 +21,7 @@ from gdbmem.errors import GdbmemError
 from gdbmem.line_recorder import BACKENDS, RSS, TRACEMALLOC, Meter
 from gdbmem.linux.memory.maps import mappings_of
 from gdbmem.linux.memory.process_memory import runs_same_program
-from gdbmem.linux.memory.unmapped import unmapped_bytes
+from gdbmem.linux.memory.unmapped import unmapped_memory
 from gdbmem.linux.monitoring.sampling import ProcessFiles, ProcessGone
 from gdbmem.linux.process.process import initial_environment, pids
 from gdbmem.model.judgement import MET, NOT_JUDGED, Judgement, Unseen
@@ -169,7 +169,7 @@ class _OtherMemory:
             int(one.split()[1]) << 10 for one in lines if one.startswith((b"VmSwap:", b"HugetlbPages:"))
         )
         own, seen = os.getpid(), {os.getpid()}
-        beside += unmapped_bytes(own, mappings_of(own)) + self._of_children(self._own, seen)
+        beside += unmapped_memory(own, mappings_of(own)).known_bytes + self._of_children(self._own, seen)
         return beside + sum(
             self._of_tree(pid, seen) for pid in pids() if pid not in self._known and _is_left(pid)
         )

@@ -68,8 +68,9 @@ class SnapshotRecord(NamedTuple):
     # Of a recipe's with expectations:
     # Resident and swapped, of the process, which the engine does not count.
     outside_bytes: Optional[int] = None
-    # Of them, those in no mapping: files in memory, System V's segments, queues.
+    # Of them, those in no mapping: files in memory, the kernel's buffers, System V's segments, queues.
     unmapped_bytes: Optional[int] = None
+    unread_bytes: int = 0  # the most that there may be of these where that can't be read
     own_bytes: Optional[int] = None  # likewise, which hold all that it allocated: also what the engine counts
     threads: Optional[int] = None
     execution: Optional[str] = None  # what names the program that the process executes

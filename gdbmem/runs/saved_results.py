@@ -50,6 +50,7 @@ class SavedResult(NamedTuple):
     unused_bytes: Optional[int] = None  # freed but kept by malloc; capacity that isn't used; lost for certain
     outside_bytes: Optional[int] = None  # of the process, which are not in its resident set
     unmapped_bytes: Optional[int] = None  # of them, those in no mapping
+    unread_bytes: int = 0  # the most that there may be of these where that can't be read
     execution: Optional[str] = None  # what names the program that the process executes
     name: str = ""  # as it is listed: NAME, or NAME#2 if there are more
 

@@ -30,6 +30,10 @@ _OUTSIDE_UNKNOWN = (
     "what the process holds beside that could not be read: the kernel forbids it for a program that has changed its"
     " user or its namespaces, or is not dumpable (prctl); run gdbmem as root"
 )
+_UNREAD = (
+    "how much waits in its pipes and sockets can't be read: files are under way in them (SCM_RIGHTS), or the kernel"
+    " (before Linux 5.6) or a filter (seccomp) forbids to look into them"
+)
 _WORDS = {SNAP: "snapshot", LEDGER: "ledger", HEAP: "heap"}
 
 
@@ -192,6 +196,8 @@ def _outside(run: Run, before: Record, after: Record) -> Iterator[Unseen]:
         yield from _other_malloc(run, after)
     if any(one.execution is not None and one.outside_bytes is None for one in (before, after)):
         yield Unseen("outside-unknown", _OUTSIDE_UNKNOWN)
+    if after.unread_bytes:
+        yield Unseen("outside-unread", _UNREAD, after.unread_bytes)
     grown = _grown(
         before.outside_bytes, after.outside_bytes, _LEAST_OUTSIDE.get(engine, _LEAST_OUTSIDE_NATIVE)
     )
@@ -231,10 +237,13 @@ def _grown_outside(engine: str, grown: int, unmapped: int) -> str:
     size = format_size(grown)
     if 2 * unmapped > grown:
         which = " of memory" if unmapped >= grown else f", {format_size(unmapped)} of it memory"
-        how = "that no process maps (files in /dev/shm, memfds, System V segments, queues, full pipes or sockets)"
+        how = (
+            "that its mappings don't show (files in memory, System V segments, queues, full pipes or sockets,"
+            " buffers of the kernel)"
+        )
         return (
-            f"the process grew by {size}{which} {how};"
-            " 'ls -lR /dev/shm', 'ipcs' and 'ss -m', in its namespaces, list those that have a name"
+            f"the process grew by {size}{which} {how}; 'ls -lR /dev/shm', 'ipcs' and 'ss -m', in its namespaces, and"
+            " /proc/PID/fdinfo list some of them"
         )
     if not engine or engine == "tracemalloc":
         how = "memory that is not in its resident set (swapped, or in huge pages)"

@@ -4,6 +4,9 @@
 #define _GNU_SOURCE
 #include <alloca.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
+#include <linux/io_uring.h>
+#include <mqueue.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -18,6 +21,8 @@
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -65,6 +70,34 @@ static int shared_file(int round, int flags) {
     unlink(name);
     *strrchr(name, '/') = 0;
     return rmdir(name);
+}
+
+// Sends a descriptor, which nobody receives, and closes it.
+static int send_file(int file) {
+    static int ends[2];
+    char byte = 0, control[CMSG_SPACE(sizeof file)] = {0};
+    struct iovec data = {&byte, 1};
+    struct msghdr message = {
+        .msg_iov = &data, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof file);
+    memcpy(CMSG_DATA(header), &file, sizeof file);
+    if (!ends[1] && socketpair(AF_UNIX, SOCK_DGRAM, 0, ends))
+        return -1;
+    return sendmsg(ends[1], &message, 0) < 0 ? -1 : close(file);
+}
+
+// Fills a POSIX queue of 64 KiB without a name; the kernel allows a user 800 KiB in all.
+static void fill_queue(int round) {
+    char name[64];
+    struct mq_attr attributes = {.mq_maxmsg = 8, .mq_msgsize = 8192};
+    snprintf(name, sizeof name, "gdbmem-grows-%d-%d", getpid(), round);
+    int queue = syscall(SYS_mq_open, name, O_CREAT | O_RDWR, 0600, &attributes);
+    for (int i = 0; i < 8 && queue >= 0; i++)
+        syscall(SYS_mq_timedsend, queue, pool, 8192, 0, 0);
+    syscall(SYS_mq_unlink, name);
 }
 
 static int grow(const char *way, size_t size, int round) {
@@ -124,7 +157,37 @@ static int grow(const char *way, size_t size, int round) {
             if (msgsnd(queue, &message, sizeof message.text, IPC_NOWAIT))
                 return 1;
         }
-    } else if (!strcmp(way, "code"))
+    } else if (!strcmp(way, "registered")) {
+        struct io_uring_params settings = {0};
+        struct iovec area = {map(pages, ANONYMOUS), pages};
+        int ring = syscall(SYS_io_uring_setup, 8, &settings);
+        memset(area.iov_base, 1, pages);
+        if (ring < 0 || syscall(SYS_io_uring_register, ring, IORING_REGISTER_BUFFERS, &area, 1))
+            return 1;
+        munmap(area.iov_base, pages);
+    } else if (!strcmp(way, "aio")) {
+        aio_context_t context = 0;
+        if (syscall(SYS_io_setup, size / sizeof(struct io_event), &context))
+            return 1;
+    } else if (!strcmp(way, "in-flight")) {
+        int file = memfd_create("sent", 0);
+        if (write(file, pool, size) < (ssize_t)size || send_file(file))
+            return 1;
+    } else if (!strcmp(way, "packets")) {
+        int ends[2];
+        for (size_t sent = 0; sent < size; sent += 65536) {
+            if (pipe2(ends, O_DIRECT | O_NONBLOCK))
+                return 1;
+            while (write(ends[1], pool, 1) == 1)
+                ;
+        }
+    } else if (!strcmp(way, "unshown")) {
+        char *there = map(pages, MAP_SHARED | MAP_ANONYMOUS);
+        memset(there, 1, pages);
+        madvise(there, pages, MADV_DONTNEED);
+    } else if (!strcmp(way, "posix"))
+        fill_queue(round);
+    else if (!strcmp(way, "code"))
         memset(mmap(0, size, PROT_READ | PROT_WRITE | PROT_EXEC, ANONYMOUS, -1, 0), 1, size);
     else if (!strcmp(way, "populate"))
         map(size, ANONYMOUS | MAP_POPULATE);

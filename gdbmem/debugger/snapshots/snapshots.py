@@ -35,7 +35,7 @@ from gdbmem.linux.memory.resident import (
     program_mapped_bytes,
     under_valgrind,
 )
-from gdbmem.linux.memory.unmapped import file_system_bytes, unmapped_bytes
+from gdbmem.linux.memory.unmapped import file_system_bytes, unmapped_memory
 from gdbmem.model.calltree import HEAP_BYTES, memory_noun
 from gdbmem.profiles.own_code import OWN, describe_site, growing_site, own_rank
 from gdbmem.runs.distrust import check_name
@@ -120,23 +120,34 @@ class UncountedFacts(TypedDict, total=False):
     unseen_malloc: str
     outside_bytes: int
     unmapped_bytes: int
+    unread_bytes: int
     own_bytes: int
     threads: int
 
 
-def beside_resident_facts() -> UncountedFacts:
-    """Return the fields of a record on memory that is not in the resident set: swapped, unmapped, in huge pages."""
+def beside_resident_facts(*, with_buffers: bool = False) -> UncountedFacts:
+    """Return the fields of a record on memory that is not in the resident set: swapped, unmapped, in huge pages.
+
+    *with_buffers*: also what is resident of the kernel's buffers, for which there are no page faults.
+    """
     pid = real_pid() if session.judged else None
     if pid is None:
         return {}
     facts: UncountedFacts = {"execution": execution_here()}
     try:
         mappings = mappings_of(pid, "smaps")
-        unmapped = unmapped_bytes(pid, mappings)
+        unmapped, unread = unmapped_memory(pid, mappings)
     except OSError:
         return facts
     apart = sum(mapping.swap_bytes + mapping.hugetlb_bytes for mapping in mappings)
-    return {**facts, "outside_bytes": apart + unmapped, "unmapped_bytes": unmapped}
+    if with_buffers:
+        apart += sum(mapping.rss_bytes for mapping in mappings if mapping.is_kernel_buffer)
+    return {
+        **facts,
+        "outside_bytes": apart + unmapped,
+        "unmapped_bytes": unmapped,
+        "unread_bytes": unread,
+    }
 
 
 @functools.lru_cache(maxsize=1)
@@ -174,11 +185,11 @@ def outside_facts(
     facts: UncountedFacts = {"execution": execution, "unseen_malloc": _unseen_malloc(execution)}
     try:
         mappings = mappings_of(pid, "smaps")
-        unmapped = unmapped_bytes(pid, mappings)
+        unmapped, unread = unmapped_memory(pid, mappings)
         apart = unmapped + file_system_bytes(pid, mappings) + _live_stack(mappings)
     except OSError:
         return facts
-    facts["unmapped_bytes"] = unmapped
+    facts["unmapped_bytes"], facts["unread_bytes"] = unmapped, unread
     if session.native is None:
         outside, executable = under_valgrind(mappings)
         blocks = client_arena_bytes(monitor(MEMORY_COMMAND))

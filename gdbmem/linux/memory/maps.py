@@ -74,6 +74,11 @@ class Mapping(NamedTuple):
         ) or self.name.startswith(("anon_inode:", "socket:"))
 
     @property
+    def is_kernel_buffer(self) -> bool:
+        """True if it shows a buffer of the kernel (perf events, BPF, io_uring, packets, AIO), resident or not."""
+        return self.name.startswith(("anon_inode:", "socket:", "/[aio]"))
+
+    @property
     def is_anonymous(self) -> bool:
         """True if it is private memory without a file, as used by heaps, stacks and allocators."""
         if self.permissions[3] != "p" or self.name.startswith(("anon_inode:", "socket:", "[v")):

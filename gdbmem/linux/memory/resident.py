@@ -335,7 +335,7 @@ def _held(mapping: Mapping, with_code: set[tuple[str, int]]) -> int:
         return 0
     if mapping.is_anonymous:
         return mapping.anonymous_bytes + mapping.swap_bytes + mapping.hugetlb_bytes
-    if mapping.is_shared_memory:
+    if mapping.is_shared_memory or mapping.is_kernel_buffer:
         return mapping.rss_bytes + mapping.swap_bytes + mapping.hugetlb_bytes
     is_data = mapping.is_file and (mapping.device, mapping.inode) not in with_code
     return mapping.anonymous_bytes + mapping.swap_bytes if is_data else 0

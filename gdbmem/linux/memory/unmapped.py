@@ -1,62 +1,54 @@
 """The memory that a process holds, or has left behind, without a mapping: files in memory, System V's objects, queues.
 
-Source: memfd_create(2), tmpfs(5), sysvipc(7), pipe(7), unix(7); proc(5), mountinfo, sysvipc/shm, sysvipc/msg; setns(2);
-pidfd_getfd(2).
+Source: tmpfs(5), sysvipc(7), mq_overview(7); proc(5), mountinfo, sysvipc/shm, sysvipc/msg; setns(2).
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
-import sys
-import termios
 import time
 from collections.abc import Container, Iterator, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import NamedTuple, Optional
 
+from gdbmem.linux.memory.descriptors import (
+    device_name,
+    held_by_descriptors,
+    queue_bytes,
+)
 from gdbmem.linux.memory.maps import Mapping, mappings_of
 from gdbmem.linux.process.process import memory_folder, pids, stat_of
 
 _SHARED = "/dev/shm"
 _IN_MEMORY = frozenset({"tmpfs", "ramfs"})
+_MEMORY_ONLY = frozenset({"hugetlbfs", "mqueue"})  # they have no files as a disk has
 _NEW_USER, _NEW_IPC = 0x10000000, 0x08000000  # CLONE_NEWUSER, CLONE_NEWIPC
 _SET_DUMPABLE = 4  # PR_SET_DUMPABLE
-_PIDFD_OPEN, _PIDFD_GETFD = 434, 438  # on every architecture
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
 
 
-def unmapped_bytes(pid: int, mappings: Sequence[Mapping]) -> int:
-    """Return the bytes that process *pid* holds without a mapping, or has left where no process holds them.
+class Unmapped(NamedTuple):
+    """Memory of a process that its mappings don't show, bytes."""
 
-    They are in files in memory, in detached segments and queued messages of System V, also of namespaces of its own,
-    and in pipes and sockets (from Linux 5.6 on). Raises OSError if that can't be read.
+    known_bytes: int
+    unread_bytes: int  # the most that there may be where gdbmem can't read how much there is
+
+
+def unmapped_memory(pid: int, mappings: Sequence[Mapping]) -> Unmapped:
+    """Return what process *pid* holds beside what *mappings* show, or has left where no process holds it.
+
+    That is in files in memory, buffers of the kernel, pipes, sockets and message queues, in detached segments and
+    queued messages of System V, also of namespaces of its own. Raises OSError if that can't be read.
     """
-    mapped = {(m.device, m.inode) for m in mappings if m.inode}
     mounts = _mounts(pid)
-    devices = _memory_devices(mounts)
-    files: dict[tuple[str, int], int] = {}  # bytes, by device and inode
-    channels: dict[str, int] = {}  # descriptors, by the name of the pipe or socket
-    for entry in os.scandir(f"{memory_folder(pid)}/fd"):
-        with contextlib.suppress(OSError):  # it has just been closed
-            facts = entry.stat()
-            device = _device(facts.st_dev)
-            # A file with a name, as that of the standard output, is memory of its file system.
-            is_gone = not facts.st_nlink and device in devices
-            name = os.readlink(entry.path)  # noqa: PTH115  (hot path)
-            if is_gone or name.startswith(("/memfd:", "/dev/shm/")):
-                files[device, facts.st_ino] = facts.st_blocks * 512
-            elif name.startswith(("pipe:", "socket:")):
-                number = int(entry.name)
-                channels[name] = min(number, channels.get(name, number))
-    held = sum(size for file, size in files.items() if file not in mapped)
-    # How full its standard streams are is up to those who read them.
-    held += _waiting_bytes(pid, [number for number in channels.values() if number > 2])
-    return held + _system_v_bytes(pid) + _left_bytes(pid, mounts, mapped.union(files))
+    held = held_by_descriptors(pid, mappings, _memory_devices(mounts))
+    seen = held.files.union((m.device, m.inode) for m in mappings if m.inode)
+    left = _system_v_bytes(pid) + _left_bytes(pid, mounts, seen)
+    return Unmapped(held.known_bytes + left, held.unread_bytes)
 
 
 def file_system_bytes(pid: int, mappings: Sequence[Mapping]) -> int:
@@ -92,48 +84,6 @@ def _mounts(pid: int) -> list[_Mount]:
 
 def _memory_devices(mounts: Sequence[_Mount]) -> set[str]:
     return {mount.device for mount in mounts if mount.kind in _IN_MEMORY}
-
-
-def _device(number: int) -> str:
-    return f"{os.major(number):02x}:{os.minor(number):02x}"
-
-
-# Pipes and sockets
-
-
-def _waiting_bytes(pid: int, descriptors: Sequence[int]) -> int:
-    """Return the bytes that wait in the pipes and sockets *descriptors* of *pid*: sent and not read, or not yet sent.
-
-    Of a pair of sockets in one process both have them. Unknown ones, before Linux 5.6 all, count as empty.
-    """
-    if not descriptors:
-        return 0
-    process = _libc.syscall(_PIDFD_OPEN, pid, 0)
-    if process < 0:
-        return 0
-    found = 0
-    try:
-        for number in descriptors:
-            # To open /proc/PID/fd/N would give a pipe another reader, whom its writers could notice.
-            ours = _libc.syscall(_PIDFD_GETFD, process, number, 0)
-            if ours >= 0:
-                try:
-                    found += sum(
-                        _queue_bytes(ours, request) for request in (termios.FIONREAD, termios.TIOCOUTQ)
-                    )
-                finally:
-                    os.close(ours)
-    finally:
-        os.close(process)
-    return found
-
-
-def _queue_bytes(descriptor: int, request: int) -> int:
-    """Return what *request* says of *descriptor*; 0 if it doesn't have such a queue."""
-    try:
-        return int.from_bytes(fcntl.ioctl(descriptor, request, bytes(4)), sys.byteorder)
-    except OSError:
-        return 0
 
 
 # System V's segments and queues
@@ -213,53 +163,70 @@ def _read_in(namespaces: Sequence[tuple[int, int]]) -> tuple[str, str]:
     return segments, queues
 
 
-# Files in /dev/shm that nobody has open
+# Files in memory and message queues that nobody has open
 
 
 def _left_bytes(pid: int, mounts: Sequence[_Mount], known: Container[tuple[str, int]]) -> int:
-    """Return the bytes of files below its /dev/shm that have changed since *pid* started, and that no process has open.
+    """Return the bytes of files that have changed since *pid* started, and that no process has open.
 
-    Who wrote them isn't recorded: they are of its user. *known* ones are counted elsewhere. Raises OSError.
+    They are below its /dev/shm, in its hugetlbfs, and its message queues. Who wrote them isn't recorded: they are of
+    its user. *known* ones are counted elsewhere. Raises OSError.
     """
-    folder = _shared_folder(pid, mounts)
-    if folder is None:
+    points = [_SHARED, *(mount.point for mount in mounts if mount.kind in _MEMORY_ONLY)]
+    return sum(_left_below(pid, mounts, point, known) for point in dict.fromkeys(points))
+
+
+def _left_below(pid: int, mounts: Sequence[_Mount], point: str, known: Container[tuple[str, int]]) -> int:
+    mount = _mount_of(point, mounts)
+    folder = _memory_folder(pid, mounts, point)
+    if folder is None or mount is None:
         return 0
     try:
-        device = _device(os.fstat(folder).st_dev)
+        device = device_name(os.fstat(folder).st_dev)
         user = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
         began = _started(pid)
         left: dict[str, tuple[int, int]] = {}  # inode and bytes, by path
-        for path, facts in _files_below(folder, _SHARED, {mount.point for mount in mounts}):
+        for path, facts in _files_below(folder, point, {mount.point for mount in mounts}, user):
             is_new = facts.st_uid == user and facts.st_ctime >= began
             if is_new and (device, facts.st_ino) not in known:
-                left[path] = facts.st_ino, facts.st_blocks * 512
+                is_queue = mount.kind == "mqueue"
+                size = (
+                    queue_bytes(path.rpartition("/")[2], folder=folder) if is_queue else facts.st_blocks * 512
+                )
+                left[path] = facts.st_ino, size
     finally:
         os.close(folder)
-    in_use = _in_use(device, {inode: path for path, (inode, _) in left.items()}) if left else ()
+    in_use = _in_use(device, point, {inode: path for path, (inode, _) in left.items()}) if left else ()
     return sum(size for path, (_, size) in left.items() if path not in in_use)
 
 
-def _files_below(folder: int, path: str, points: Container[str]) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the regular files below *path*, open as *folder*; *points* are the folders where others are mounted."""
+def _files_below(
+    folder: int, path: str, points: Container[str], user: int
+) -> Iterator[tuple[str, os.stat_result]]:
+    """Yield the regular files below *path*, open as *folder*; *points* are the folders where others are mounted.
+
+    Folders that *user*, as whom this process runs, may not enter have no files of this user.
+    """
+    closed = PermissionError if user == os.geteuid() else FileNotFoundError
     for entry in os.scandir(folder):
         there = f"{path}/{entry.name}"
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, closed):
             if entry.is_file(follow_symlinks=False):
                 yield there, entry.stat(follow_symlinks=False)
             elif entry.is_dir(follow_symlinks=False) and there not in points:
                 flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
                 inner = os.open(entry.name, flags, dir_fd=folder)
                 try:
-                    yield from _files_below(inner, there, points)
+                    yield from _files_below(inner, there, points, user)
                 finally:
                     os.close(inner)
 
 
-def _shared_folder(pid: int, mounts: Sequence[_Mount]) -> Optional[int]:
-    """Return a descriptor of the folder /dev/shm that *pid* sees; None if it has none in memory. Raises OSError."""
-    over = {part: _mount_of(part, mounts) for part in ("/", "/dev", _SHARED)}
-    shared = over[_SHARED]
-    if shared is None or shared.kind not in _IN_MEMORY:
+def _memory_folder(pid: int, mounts: Sequence[_Mount], point: str) -> Optional[int]:
+    """Return a descriptor of the folder *point* that *pid* sees; None if it has none in memory. Raises OSError."""
+    over = {part: _mount_of(part, mounts) for part in (*map(str, PurePath(point).parents), point)}
+    shared = over[point]
+    if shared is None or shared.kind not in _IN_MEMORY.union(_MEMORY_ONLY):
         return None
     root = f"{memory_folder(pid)}/root"
     is_ours = os.readlink(root) == "/" and os.readlink("/proc/self/ns/mnt") == os.readlink(  # noqa: PTH115
@@ -269,12 +236,12 @@ def _shared_folder(pid: int, mounts: Sequence[_Mount]) -> Optional[int]:
     if not is_ours and any(mount is not None and mount.kind.startswith("fuse") for mount in over.values()):
         raise PermissionError("its root is on FUSE")
     try:
-        folder = os.open(f"{root}{_SHARED}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        folder = os.open(f"{root}{point}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
         return None
-    if _device(os.fstat(folder).st_dev) != shared.device:
+    if device_name(os.fstat(folder).st_dev) != shared.device:
         os.close(folder)
-        raise PermissionError(f"its {_SHARED} is another folder now")
+        raise PermissionError(f"its {point} is another folder now")
     return folder
 
 
@@ -294,8 +261,8 @@ def _started(pid: int) -> float:
     return time.time() - since_boot + (found.start_ticks - 2) / os.sysconf("SC_CLK_TCK")
 
 
-def _in_use(device: str, paths: dict[int, str]) -> set[str]:
-    """Return those of the files *paths* (by inode) in the /dev/shm of *device* that a process has open or mapped."""
+def _in_use(device: str, point: str, paths: dict[int, str]) -> set[str]:
+    """Return those of the files *paths* (by inode) of *device*, below *point*, that a process has open or mapped."""
     names = set(paths.values())
     found: set[str] = set()
     for pid in pids():
@@ -303,8 +270,11 @@ def _in_use(device: str, paths: dict[int, str]) -> set[str]:
             for entry in os.scandir(f"/proc/{pid}/fd"):
                 with contextlib.suppress(OSError):
                     # To follow it could ask the file's system. Its path begins at our root, not at that of the process.
-                    _, shared, name = os.readlink(entry.path).rpartition(f"{_SHARED}/")  # noqa: PTH115
-                    found.add(shared + name)
+                    link = os.readlink(entry.path)  # noqa: PTH115
+                    _, mounted, name = link.rpartition(f"{point}/")
+                    found.update(
+                        (mounted + name, point + link)
+                    )  # the kernel leaves out where a queue is mounted
         with contextlib.suppress(OSError):
             for one in mappings_of(pid):
                 if one.device == device and one.inode in paths:

@@ -212,6 +212,17 @@ def test_growth_that_only_the_kernel_counts_is_held_against_the_limit(
         assert "engine: faults" in verdict.text
 
 
+@pytest.mark.parametrize(("unread", "limit", "met"), [(1 << 20, 2 << 20, True), (1 << 20, 64 << 10, None)])
+def test_pipes_that_cant_be_read_refuse_only_gates_whose_limit_they_could_exceed(
+    unread: int, limit: int, met: Optional[bool], tmp_path: Path
+) -> None:
+    outcome = grown_outside(tmp_path, 0, unread_bytes=unread)
+    expectation = Expectation("m#1", "m", Position(9, 5), at_most=limit)
+    verdict = verdict_of(expectation, Diffs(outcome), SavedPairs((), outcome), outcome, ())
+    assert verdict.met is met
+    assert met or "pipes and sockets can't be read" in verdict.text
+
+
 def test_a_program_whose_memory_may_not_be_read_passes_no_gate(tmp_path: Path) -> None:
     """A leak by mmap in a program that is not dumpable passed where an ordinary user ran it."""
     outcome = grown_outside(tmp_path, 0, execution="1")
