@@ -27,7 +27,7 @@ _NEAR = (
 _BEFORE, _AFTER = 0x5000, 0x1000  # those of glibc's malloc
 _MOST_TEXT = 4 << 20  # bytes of code of an object that is an allocator alone
 _MOST_SYMBOLS, _MOST_NAMED = 128 << 20, 300_000  # bytes of tables, and symbols that are looked at one by one
-_GAP = 4 << 10  # bytes between functions of one allocator
+_GAP = 128 << 10  # bytes between functions of one allocator: its static ones have no prefix
 _FUNCTION = 2  # type of a symbol
 _LEAST_VARIABLES = 1 << 18  # bytes: a linked-in jemalloc or tcmalloc has its root there
 
@@ -106,6 +106,13 @@ class OwnFunction(NamedTuple):
     is_program: bool = False  # the file is the program itself
 
 
+def why_uncallable(allocator: str) -> str:
+    """Return why no function of *allocator* was found that returns memory."""
+    if allocator == "musl":
+        return "it has no function that returns memory"
+    return "no symbol names its function that returns memory, so it can't be called from outside"
+
+
 def find_functions(
     loaded: Sequence[Image],
     mappings: Sequence[Mapping],
@@ -122,9 +129,7 @@ def find_functions(
                 name = next((one for one in family.functions if one in known), None)
                 if name is not None and (not family.beside or family.beside in known):
                     is_program = image is loaded[0]
-                    code = _code_near(image, mappings, known[name], is_program=is_program)
-                    if is_program:
-                        code = _code_by_symbols(image, family, lambda: open_file(loaded[0].name)) or code
+                    code = _code_of(image, mappings, family, known[name], open_file, is_program=is_program)
                     found.append(_function(family, image, known[name], code, is_program=is_program))
     if libc is not None:
         with contextlib.suppress(OSError, ValueError, GdbmemError):
@@ -168,19 +173,26 @@ def _in_symbol_tables(opened: Callable[[], BinaryIO], names: Sequence[str]) -> I
                     yield places[at], value
 
 
-def _code_near(
-    image: Image, mappings: Sequence[Mapping], address: int, *, is_program: bool
-) -> list[tuple[int, int]]:
+def _code_of(
+    image: Image,
+    mappings: Sequence[Mapping],
+    family: Family,
+    address: int,
+    open_file: Callable[[str], BinaryIO],
+    *,
+    is_program: bool,
+) -> Sequence[tuple[int, int]]:
     """Return the code of the allocator whose function is at *address*: all of an object that is hardly more than it."""
     code = [(m.start, m.end) for m in mappings if m.name == image.name and "x" in m.permissions]
     if sum(end - start for start, end in code) <= _MOST_TEXT and not is_program:
         return code
     low, high = address - _NEAR, address + _NEAR
-    return [(max(start, low), min(end, high)) for start, end in code if start < high and low < end]
+    near = [(max(start, low), min(end, high)) for start, end in code if start < high and low < end]
+    return _code_by_symbols(image, family, lambda: open_file(image.name)) or near
 
 
 def _code_by_symbols(image: Image, family: Family, opened: Callable[[], BinaryIO]) -> list[tuple[int, int]]:
-    """Return the code of the functions of *family* in a program, with what is between them; [] without symbols."""
+    """Return the code of the functions of *family* in *image*, with what is between them; [] without symbols."""
     names = (*family.prefixes, *(b"%s\0" % name.encode() for name in _OF_GLIBC))
     found: list[tuple[int, int]] = []
     for symbols, texts in symbol_tables(opened, _MOST_SYMBOLS):

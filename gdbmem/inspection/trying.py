@@ -14,7 +14,13 @@ from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Callable, NamedTuple, Optional, Protocol
 
-from gdbmem.allocators.own_functions import GLIBC, OwnFunction, find_functions, handlers_after_fork
+from gdbmem.allocators.own_functions import (
+    GLIBC,
+    OwnFunction,
+    find_functions,
+    handlers_after_fork,
+    why_uncallable,
+)
 from gdbmem.errors import Notice, TargetError
 from gdbmem.linux.elf.objects import Image, images
 from gdbmem.linux.files.target_files import TargetFiles
@@ -161,6 +167,8 @@ class Trying:
             if step.returns_all:
                 row = row._replace(read_bytes=_as_read(function, ledger))
             if number >= len(outcome.returned):
+                if not step.returns_all:
+                    continue  # the complete call is the one to name
                 yield row._replace(why_not=outcome.why_not)
                 return
             returned = outcome.returned[number]
@@ -258,18 +266,12 @@ def _without_function(ledger: Ledger, rows: Sequence[Tried], what: str) -> Itera
     known = {(row.allocator, row.file) for row in rows}
     for malloc in ledger.mallocs:
         if (malloc.allocator, malloc.file) not in known:
-            yield Tried(malloc.allocator, malloc.file, "", why_not=_why_not(malloc.allocator))
+            is_known = can_run() or malloc.allocator == "musl"
+            why = why_uncallable(malloc.allocator) if is_known else _ELSEWHERE
+            yield Tried(malloc.allocator, malloc.file, "", why_not=why)
     if ledger.total(PYMALLOC):
         why = "it has no function that returns memory: an arena is returned when its last block is freed"
         yield Tried("pymalloc", "", "", why_not=why)
-
-
-def _why_not(allocator: str) -> str:
-    if allocator == "musl":
-        return "it has no function that returns memory"
-    if not can_run():
-        return _ELSEWHERE
-    return "no symbol names its function that returns memory, so it can't be called from outside"
 
 
 def nothing_to_try(rows: Sequence[Tried]) -> list[Notice]:

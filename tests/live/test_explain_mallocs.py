@@ -189,6 +189,31 @@ def test_two_jemallocs_in_a_process_are_told_apart_each_with_its_own_blocks(
         assert ledger.total_of(mine.category, LIVE + mine.suffix) <= mine.live_bytes
 
 
+@pytest.mark.needs("gdb")
+def test_memtrim_calls_the_function_of_each_of_two_jemallocs(tmp_path: Path) -> None:
+    needs_library("jemalloc")
+    library = find_library("jemalloc") or ""
+    (first,) = Path("/usr/lib").glob(f"*/{library}")
+    other = tmp_path / "libother.so"
+    shutil.copy(first, other)
+    environment = {"LD_PRELOAD": f"{library} {other}", "MALLOC_CONF": "dirty_decay_ms:-1"}
+    with running([sys.executable, "-c", TWO, other, 0], {**environment, "PYTHONMALLOC": "malloc"}) as target:
+        done = gdb(tmp_path, Path(sys.executable), f"attach {target.pid}", "memtrim", "detach")
+        for name in (first.resolve().name, other.name):
+            assert f'mallctl("arena.4096.purge", …) of {name}' in done.stdout
+        assert all(malloc.free_page_bytes == 0 for malloc in explain_process(target.pid).mallocs)
+
+
+@pytest.mark.needs("gdb")
+def test_memtrim_calls_what_it_can_and_names_the_mallocs_that_it_leaves_out(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow")
+    with running([sys.executable, "-c", ARROW]) as target:
+        done = gdb(tmp_path, Path(sys.executable), f"attach {target.pid}", "memtrim", "detach")
+    assert "malloc_trim(0) returned" in done.stdout, done.stderr
+    left_out = re.findall(r"(\w+) in \S*libarrow\S* is left out: no symbol names", done.stderr)
+    assert set(left_out) == {"jemalloc", "mimalloc"}
+
+
 # argv: jemallocs that are loaded already
 ARROW = """
 import ctypes, sys

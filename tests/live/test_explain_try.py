@@ -95,7 +95,7 @@ def test_what_a_copy_returns_is_what_the_process_returns_then(program: Program, 
 
 
 CALLS = {
-    "jemalloc": 'mallctl("arena.4096.purge")',
+    "jemalloc": 'mallctl("arena.4096.purge", …)',
     "tcmalloc": "MallocExtension_ReleaseFreeMemory()",
     "mimalloc": "mi_collect(true)",
     "tbbmalloc": "scalable_allocation_command(TBBMALLOC_CLEAN_ALL_BUFFERS, NULL)",

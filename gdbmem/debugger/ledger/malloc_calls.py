@@ -8,15 +8,17 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import PurePath
 from typing import NamedTuple, Optional, TextIO, Union
 
 import gdb
 
+from gdbmem.allocators.own_functions import OwnFunction, find_functions, why_uncallable
 from gdbmem.debugger.command import Command, warn
 from gdbmem.debugger.ledger.explain import core_path, local_pid, read_ledger_here
 from gdbmem.debugger.location import frames_from, gdb_setting, program_file, stack_pointer
 from gdbmem.debugger.native.inferior import program, signed, waits_for_condition
-from gdbmem.debugger.program import address_of, scheduler_locking, selection_kept
+from gdbmem.debugger.program import scheduler_locking, selection_kept
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
 from gdbmem.formats.reports.glibc_malloc import parse_malloc_info
@@ -24,7 +26,10 @@ from gdbmem.ledger.answer import DAMAGES, doubt_of
 from gdbmem.ledger.document import returned_bytes, trim_json
 from gdbmem.ledger.malloc_info import malloc_info_json, print_malloc_info
 from gdbmem.ledger.text import print_growth
-from gdbmem.linux.memory.maps import Mapping, read_maps
+from gdbmem.linux.elf.objects import images
+from gdbmem.linux.files.target_files import TargetFiles
+from gdbmem.linux.memory.maps import read_maps
+from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.model.ledger import FREE_PAGES, LAZY_PAGES, Ledger, OtherMalloc
 from gdbmem.model.memory import MemoryUnreadable
 from gdbmem.terminal.console import open_output
@@ -95,20 +100,20 @@ def check_callable(ledger: Ledger, function: str) -> None:
         frame = frame.older()
 
 
-def call_malloc(function: str, arguments: Sequence[int]) -> int:
+def call_malloc(function: str, arguments: Sequence[int], address: int = 0) -> int:
     """Call malloc's *function*, the other threads held: none of them has an arena locked (check_callable).
 
-    It restores every register of the thread, and the selected frame.
+    It is the one at *address*, if given. Every register of the thread is restored, and the selected frame.
     """
-    return signed(call_for_address(function, arguments))
+    return signed(call_for_address(function, arguments, address))
 
 
-def call_for_address(function: str, arguments: Sequence[int]) -> int:
+def call_for_address(function: str, arguments: Sequence[int], address: int = 0) -> int:
     """Call *function* likewise; return all 64 bits of its result."""
     with alone():
         program.lets_others_run = False
         try:
-            return program.call_for_word(function, arguments)
+            return program.call_for_word(function, arguments, address)
         except TargetError as error:
             raise _translated(error, function) from error
 
@@ -291,33 +296,8 @@ def _with_streams() -> str:
 # prediction.
 
 
-class _Purge(NamedTuple):
-    """The function by which an allocator returns free pages."""
-
-    functions: Sequence[str]  # names of one function: builds have prefixes
-    arguments: Sequence[Union[int, bytes]]  # a text is placed in the program's memory
-    words: str  # as a program calls it
-    labels: Sequence[str]  # of the ledger's entries that it returns; none: that is unknown
-
-
-_PURGES = {
-    "jemalloc": _Purge(
-        ("mallctl", "je_mallctl", "_rjem_mallctl"),
-        (b"arena.4096.purge\0", 0, 0, 0, 0),
-        'mallctl("arena.4096.purge")',
-        (FREE_PAGES, LAZY_PAGES),
-    ),
-    "tcmalloc": _Purge(
-        ("MallocExtension_ReleaseFreeMemory",), (), "MallocExtension_ReleaseFreeMemory()", (FREE_PAGES,)
-    ),
-    "mimalloc": _Purge(("mi_collect",), (1,), "mi_collect(true)", ()),
-    "tbbmalloc": _Purge(
-        ("scalable_allocation_command",),
-        (0, 0),
-        "scalable_allocation_command(TBBMALLOC_CLEAN_ALL_BUFFERS, NULL)",
-        (),
-    ),
-}
+# Of the ledger's entries those that a function returns; of other allocators' it is unknown.
+_RETURNED = {"jemalloc": (FREE_PAGES, LAZY_PAGES), "tcmalloc": (FREE_PAGES,)}
 _STACK_WORDS = 128  # above a thread's stack pointer
 
 
@@ -328,15 +308,22 @@ class TrimCommand(Command):
         refuse_core("malloc_trim")
         with open_output(args.output, force=args.force) as stream:
             before = read_ledger_here()
-            steps = [_purge_of(malloc, before) for malloc in before.mallocs]
-            if not steps or (before.heap is not None and before.heap.sizes):
+            steps = list(_purges(before))
+            if not before.mallocs or (before.heap is not None and before.heap.sizes):
                 check_callable(before, "malloc_trim")
-                steps.append(_Step("malloc_trim(0)", "malloc_trim", (0,), before.releasable_bytes))
+                steps.append(_Step("malloc_trim(0)", "malloc_trim", 0, (0,), before.releasable_bytes))
+            if not steps:
+                malloc = before.mallocs[0]
+                raise TargetError(
+                    f"{_name(malloc)}: {why_uncallable(malloc.allocator)}",
+                    slug="trim-refused",
+                    hint="'memexplain' shows what it keeps",
+                )
             predicted = _sum(step.predicted_bytes for step in steps)
             names = " and ".join(step.words for step in steps)
             warn(f"calling {names} in the program, {_expected(predicted)}")
             for step in steps:
-                call_malloc(step.function, [_placed(one) for one in step.arguments])
+                call_malloc(step.function, [_placed(one) for one in step.arguments], step.address)
             after = read_ledger_here()
             if args.json:
                 stream.write(trim_json(before, after, predicted))
@@ -355,21 +342,38 @@ class TrimCommand(Command):
 class _Step(NamedTuple):
     words: str
     function: str
+    address: int  # 0: gdb finds it by its name
     arguments: Sequence[Union[int, bytes]]
     predicted_bytes: Optional[int]
 
 
-def _purge_of(malloc: OtherMalloc, ledger: Ledger) -> _Step:
-    """Return the call that makes *malloc* return free pages. Raises TargetError if it is not possible now."""
-    purge, where = _PURGES.get(malloc.allocator), printable(malloc.file)
-    text = [m for m in read_maps(local_pid()) if m.name == malloc.file and "x" in m.permissions]
-    function = next((name for name in purge.functions if _is_in(text, name)), "") if purge is not None else ""
-    if purge is None or not function:
-        raise TargetError(
-            f"{malloc.allocator}, which is in {where}, has no function there by which it returns free pages",
-            slug="trim-refused",
-            hint="'memexplain' shows what it keeps",
-        )
+def _purges(ledger: Ledger) -> Iterator[_Step]:
+    """Yield the calls that make the allocators beside glibc's return free pages; warn of those that have none.
+
+    Raises TargetError if one is not possible now.
+    """
+    if not ledger.mallocs:
+        return
+    pid = local_pid()
+    mappings = read_maps(pid)
+    with ProcMemory(pid) as memory, TargetFiles(pid) as files:
+        found = find_functions(images(memory, mappings), mappings, files.open, None)
+    functions = {(one.allocator, one.file): one for one in found}
+    for malloc in ledger.mallocs:
+        function = functions.get((malloc.allocator, malloc.file))
+        if function is not None:
+            yield _purge_of(malloc, function, ledger)
+        elif len(ledger.mallocs) > 1 or ledger.heap is not None:
+            warn(f"{_name(malloc)} is left out: {why_uncallable(malloc.allocator)}")
+
+
+def _name(malloc: OtherMalloc) -> str:
+    return f"{malloc.allocator} in {printable(malloc.file)}"
+
+
+def _purge_of(malloc: OtherMalloc, function: OwnFunction, ledger: Ledger) -> _Step:
+    """Return the call of *function* of *malloc*. Raises TargetError if it is not possible now."""
+    (purge,) = (step for step in function.steps if step.returns_all)
     if program_file() == malloc.file:
         raise TargetError(
             f"{malloc.allocator} is linked into the program itself: whether a thread is inside it can't be told",
@@ -379,18 +383,14 @@ def _purge_of(malloc: OtherMalloc, ledger: Ledger) -> _Step:
     with selection_kept():
         for thread in gdb.selected_inferior().threads():
             thread.switch()
-            if _is_inside(text) and not waits_for_condition():
+            if _is_inside(function.code) and not waits_for_condition():
                 raise refused(
                     f"thread {thread.num} is inside {malloc.allocator}, or was lately: {purge.words} might deadlock"
                 )
-    labels = [label + malloc.suffix for label in purge.labels]
+    labels = [label + malloc.suffix for label in _RETURNED.get(malloc.allocator, ())]
     predicted = ledger.total_of(malloc.category, *labels) if labels else None
-    return _Step(purge.words.replace(purge.functions[0], function), function, purge.arguments, predicted)
-
-
-def _is_in(text: Sequence[Mapping], function: str) -> bool:
-    address = address_of(function) if program.has(function) else 0
-    return any(m.start <= address < m.end for m in text)
+    words = f"{purge.words} of {printable(PurePath(malloc.file).name)}" if malloc.suffix else purge.words
+    return _Step(words, purge.words, function.address, purge.arguments, predicted)
 
 
 def _expected(predicted: Optional[int]) -> str:
@@ -399,24 +399,24 @@ def _expected(predicted: Optional[int]) -> str:
     )
 
 
-def _is_inside(text: Sequence[Mapping]) -> bool:
-    """Return whether the selected thread is in *text*, or one of its callers.
+def _is_inside(code: Sequence[tuple[int, int]]) -> bool:
+    """Return whether the selected thread is in *code*, or one of its callers.
 
-    Where gdb can't unwind its stack to the end, an address in *text* near that end counts as a caller's.
+    Where gdb can't unwind its stack to the end, an address in *code* near that end counts as a caller's.
     """
 
-    def in_text(address: int) -> bool:
-        return any(m.start <= address < m.end for m in text)
+    def is_code(address: int) -> bool:
+        return any(start <= address < end for start, end in code)
 
     frames = list(frames_from(gdb.newest_frame(), _MOST_CALLERS))
-    if any(in_text(frame.pc()) for frame in frames):
+    if any(is_code(frame.pc()) for frame in frames):
         return True
     last = frames[-1]
     if last.name() == "main" or last.unwind_stop_reason() == gdb.FRAME_UNWIND_OUTERMOST:
         return False
     with suppress(gdb.error, gdb.MemoryError):
         data = bytes(gdb.selected_inferior().read_memory(stack_pointer(frames[0]), 8 * _STACK_WORDS))
-        return any(map(in_text, struct.unpack(f"<{_STACK_WORDS}Q", data)))
+        return any(map(is_code, struct.unpack(f"<{_STACK_WORDS}Q", data)))
     return True
 
 

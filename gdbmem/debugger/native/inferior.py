@@ -100,10 +100,10 @@ class StoppedProgram:
         """Call *function* with integers; raises TargetError if the program has none of that name."""
         return signed(self.call_for_word(function, arguments))
 
-    def call_for_word(self, function: str, arguments: Sequence[int]) -> int:
-        """Call *function* likewise; return all 64 bits of its result."""
+    def call_for_word(self, function: str, arguments: Sequence[int], address: int = 0) -> int:
+        """Call *function* likewise, the one at *address* if given; return all 64 bits of its result."""
         machine, base = machine_here(), self._memory()
-        address = address_of(function)
+        address = address or address_of(function)
         with calling(self.lock), _registers(base) as before, _breakpoints_off():
             set_registers(self.entry(machine, before, address, arguments))
             with self._others_running():

@@ -57,10 +57,10 @@ def test_after_three_copies_it_is_unknown_and_the_next_function_has_its_own_thre
 
 def test_a_copy_that_can_not_be_made_is_not_counted() -> None:
     trying = Trying("all")
-    trying.functions = [PURGE]
+    trying.functions = [PURGE._replace(steps=[Step("decay()", (), returns_all=False), *PURGE.steps])]
     trying.refuse("no copy can be made")
     (row,) = trying.results(LEDGER)
-    assert (row.why_not, row.copies) == ("no copy can be made", 0)
+    assert (row.why_not, row.copies, row.call) == ("no copy can be made", 0, "purge()")
     assert not trying.unanswered
 
 
