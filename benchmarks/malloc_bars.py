@@ -346,7 +346,10 @@ def _whole_state(target: Running) -> Sequence[object]:
 
 def _digest(pid: int) -> dict[int, str]:
     """Return a digest of each private mapping that it can write to; below the stack pointer nothing counts."""
-    pointer = int(Path(f"/proc/{pid}/syscall").read_text().split()[-2], 16)
+    place = Path(f"/proc/{pid}/syscall").read_text().split()
+    if len(place) < 2:
+        return {}  # it runs
+    pointer = int(place[-2], 16)
     kinds = page_kinds(pid, [(m.start, m.end) for m in mappings_of(pid) if m.permissions.startswith("rw")])
     touched = Ranges([*kinds.anonymous.items, *kinds.files.items])
     found = {}
