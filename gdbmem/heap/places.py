@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 from gdbmem.arrays import import_numpy
 from gdbmem.heap.blocks import Blocks
 from gdbmem.heap.graph import Place
-from gdbmem.heap.words import Edges, Words, find_single_words, find_words, no_parts
+from gdbmem.heap.unused import Containers
+from gdbmem.heap.words import Edges, Words, find_single_words, find_words
 from gdbmem.linux.elf.objects import Image, ObjectSymbols, ThreadLocalSymbols, program_headers
 from gdbmem.linux.memory.maps import Ranges, mapping_at
 from gdbmem.model.heap_graph import DATA, MEMORY, STACK, THREAD_LOCAL
@@ -66,7 +67,7 @@ def find_places(
     """
     taken = list(mallocs)
     found: list[tuple[_Area, Words]] = []
-    parts = [no_parts()]
+    containers = Containers() if edges is not None else None
     unread_bytes = memory_bytes = 0
     variables = Ranges(data)
     for areas in (_thread_local(reading), _stacks(reading), _data(reading), _memory(reading)):
@@ -79,7 +80,7 @@ def find_places(
                 pieces = list(inside.overlaps(area.start, area.end))
             free = [gap for start, end in pieces for gap in known.gaps(start, end)]
             memory_bytes += sum(end - start for start, end in free) if area.kind == MEMORY else 0
-            words, unread = find_words(memory, blocks, free, parts)
+            words, unread = find_words(memory, blocks, free, containers)
             found.append((area, words))
             # A page that isn't resident and can't be read is a guard: glibc 2.42's are in the mapping of the stacks.
             unread_bytes += sum(
@@ -95,9 +96,9 @@ def find_places(
     if len(small):
         found.append((_Area(MEMORY, 0, 0), find_single_words(memory, blocks, small)))
     namers = None
-    if edges is not None:
-        edges.weaken_unused(parts)
-        edges.far = None  # it is no longer needed
+    if edges is not None and containers is not None:
+        edges.weaken_unused(containers, memory)
+        edges.far, edges.of_strings = None, ()  # they are no longer needed
         namers = _Namers(reading, memory, blocks.sizes(), edges)
     outside = _named(found, namers)
     return outside._replace(unread_bytes=unread_bytes, memory_bytes=memory_bytes)

@@ -21,12 +21,12 @@ from typing import Any, NamedTuple, Optional
 from gdbmem.allocators.gather import gather_words
 from gdbmem.arrays import import_numpy, index_type, joined, places_of, release_freed_memory, runs_of
 from gdbmem.heap.blocks import HEADER, Blocks
+from gdbmem.heap.unused import LONGEST, Containers, fits, sizes_of
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 _PIECE = 1 << 20
 _PAGE = 4096
-_LONGEST = 1 << 40  # of strings
 _SPARE = 2  # words before the last one that may be beyond what was asked for
 _UNUSED = 3  # words from the pointer of a long std::string to what only short ones use
 _LOW = 1 << 32
@@ -44,20 +44,6 @@ class Words(NamedTuple):
     addresses: Any  # where it stands, int64
 
 
-class UsedParts(NamedTuple):
-    """The parts of blocks that containers use: columns of a value for each container that has one."""
-
-    blocks: Any  # int32
-    begins: Any  # number of the first word, int64
-    ends: Any
-
-
-def no_parts() -> UsedParts:
-    np = import_numpy()
-    none = np.zeros(0, np.int64)
-    return UsedParts(none.astype(np.int32), none, none)
-
-
 @dataclass
 class Edges:
     """The edges from block to block, sorted by holder: those of block n are ``first[n]`` to ``first[n + 1]``."""
@@ -70,25 +56,29 @@ class Edges:
     objects: tuple[Any, Any]  # blocks (int32) that begin with an address in a file, and that address (uint64)
     unread_bytes: int = 0
     far: Any = None  # uint32: of each edge whose offset is FAR the number of its word
+    of_strings: Any = ()  # edges in what long strings don't use of themselves
 
-    def weaken_unused(self, found: Sequence[UsedParts]) -> None:
-        """Make the words of blocks weak that are before and behind all parts that containers use."""
+    def weaken_unused(self, found: Containers, memory: Memory) -> None:
+        """Make the words weak that no container of their block uses, and those that one uses not weak.
+
+        *memory* is that of the blocks.
+        """
         np = import_numpy()
         if self.weak is None:
             return
-        blocks, which = places_of(joined([one.blocks for one in found]))
-        begins, ends = np.full(len(blocks), _LONGEST, np.int64), np.zeros(len(blocks), np.int64)
-        np.minimum.at(begins, which, joined([one.begins for one in found]))
-        np.maximum.at(ends, which, joined([one.ends for one in found]))
-        first = self.first[blocks]
-        count = self.first[blocks + 1] - first
-        edges = runs_of(first, count)
-        offsets = self.offsets[edges].astype(np.int64)
-        is_far = np.flatnonzero(offsets == FAR)
-        if len(is_far):
-            rank = np.searchsorted(np.flatnonzero(self.offsets == FAR), edges[is_far])
-            offsets[is_far] = self.far[rank]
-        self.weak[edges] |= (offsets < np.repeat(begins, count)) | (offsets >= np.repeat(ends, count))
+        for blocks, is_used in found.uses(memory):
+            first = self.first[blocks]
+            count = self.first[blocks + 1] - first
+            edges = runs_of(first, count)
+            offsets = self.offsets[edges].astype(np.int64)
+            is_far = np.flatnonzero(offsets == FAR)
+            if len(is_far):
+                rank = np.searchsorted(np.flatnonzero(self.offsets == FAR), edges[is_far])
+                offsets[is_far] = self.far[rank]
+            is_one = is_used(np.repeat(np.arange(len(blocks)), count), offsets)
+            self.weak[edges] = True
+            self.weak[edges[is_one]] = False
+        self.weak[self.of_strings] = True
 
 
 @dataclass
@@ -133,24 +123,29 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges, *, only_leaks: boo
     objects = _Objects(blocks, files)
     strings = _Strings(blocks)
     doubts = _Doubts(blocks)
-    parts = [no_parts()] if not only_leaks else None
+    containers = Containers() if not only_leaks else None
     count = np.zeros(blocks.count, np.int32)
     columns: list[list[Any]] = [
         [np.zeros(0, kind)] for kind in (np.int32, np.uint8, bool, np.uint8, np.uint32)
     ]
+    short, number = [np.zeros(0, np.int64)], 0  # of edges
     for at_word, words in _words_of(blocks, reader):
         objects.look(words, at_word)
-        found = _edges_in(words, blocks, at_word, strings, parts)
+        found = _edges_in(words, blocks, at_word, strings, containers)
         if found is not None:
-            own, _, offsets, doubtful, weak, _ = found
+            own, _, offsets, doubtful, weak, _, in_short = found
+            short.append(in_short + number)
+            number += len(own)
             doubts.add(own, offsets, doubtful, weak)
             counts = np.bincount(own - own[0])
             count[own[0] : int(own[0]) + len(counts)] += counts
-            for column, values in zip(columns, found[1:]):
+            for column, values in zip(columns, found[1:-1]):
                 column.append(values)
     to, offsets, doubtful, weak, far = (joined(column) for column in columns)
     release_freed_memory()
     doubts.settle(count, doubtful, weak, strings)
+    doubtful[joined(short)] = True
+    of_strings = np.flatnonzero(weak == _STRING_WORD)
     weak = np.minimum(weak, 1, out=weak).view(bool)
     first_edges = np.zeros(blocks.count + 1, index_type(len(to)))
     np.cumsum(count, out=first_edges[1:])
@@ -164,13 +159,23 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges, *, only_leaks: boo
         np.subtract.at(count, holders, 1)
         np.cumsum(count, out=first_edges[1:])
         sure = np.logical_not(doubtful, out=doubtful)
+        of_strings = (np.cumsum(sure) - 1)[of_strings[sure[of_strings]]]
         far = far[sure[offsets == FAR]]
         to, offsets, weak = to[sure], offsets[sure], weak[sure]
     ends = holders, text_ends
     edges = Edges(
-        first_edges, to, offsets, weak if parts else None, ends, objects.found(), reader.unread_bytes, far
+        first_edges,
+        to,
+        offsets,
+        weak if containers else None,
+        ends,
+        objects.found(),
+        reader.unread_bytes,
+        far,
+        of_strings,
     )
-    edges.weaken_unused(parts or ())
+    if containers:
+        edges.weaken_unused(containers, memory)
     return edges
 
 
@@ -334,12 +339,12 @@ class _Objects:
 
 
 def _edges_in(
-    words: Any, blocks: Blocks, at_word: int, strings: _Strings, parts: Optional[list[UsedParts]]
+    words: Any, blocks: Blocks, at_word: int, strings: _Strings, containers: Optional[Containers]
 ) -> Any:
     """Return holders, blocks, offsets, doubt, weakness, and offsets that are FAR, of edges in *words*; None: no edges.
 
-    *at_word* is the number of the first one, counted from the beginning of all units. *strings* and *parts*, if asked
-    for, get what is there.
+    The last column is which of them are in short strings. *at_word* is the number of the first word, counted from the
+    beginning of all units. *strings* and *containers*, if asked for, get what is there.
     """
     np = import_numpy()
     low, size = blocks.span
@@ -348,6 +353,7 @@ def _edges_in(
         return None
     to = blocks.find(words[at])
     own = blocks.number_at((at + at_word) >> 1)
+    local = _in_short_strings(words, at[(own == to) & (to >= 0)], at_word, blocks)
     keep = blocks.live.take(own)
     keep &= blocks.live.take(to, mode="clip")
     keep &= own != to
@@ -356,8 +362,8 @@ def _edges_in(
     if not len(keep):
         return None
     own, to, at = own[keep], to[keep], at[keep]
-    if parts is not None:
-        parts += (_of_vectors(words, at, to, blocks), _of_deques(words, at, to, blocks))
+    if containers is not None:
+        containers.find(words, at, to, blocks, (own, at_word))
     new = np.empty(len(own), bool)
     new[0] = True
     np.not_equal(own[1:], own[:-1], out=new[1:])
@@ -373,6 +379,8 @@ def _edges_in(
     if low < _LOW:
         doubtful |= _may_be_integers(words[at], to, blocks)
     offset = place - 2 * blocks.unit[own].astype(np.int64)
+    first = np.flatnonzero((weak > 0) & (offset == 0))  # what was asked for has at least a part of it
+    weak[first] = blocks.addresses(to[first]).view(np.uint64) != words[at[first]]
     some = _lead_to_strings(words, at, to, blocks)
     some = some[behind[some] >= _UNUSED - 1]  # all of it is in the block
     strings.add(own[some], offset[some], to[some])
@@ -380,7 +388,26 @@ def _edges_in(
     is_unused[at[some] + _UNUSED] = True
     weak[np.flatnonzero(is_unused[at])] = _STRING_WORD
     far = offset[offset >= FAR].astype(np.uint32)
-    return own, to, np.minimum(offset, FAR).astype(np.uint8), doubtful, weak, far
+    in_short = np.flatnonzero(np.isin(at, local)) if len(local) else local
+    return own, to, np.minimum(offset, FAR).astype(np.uint8), doubtful, weak, far, in_short
+
+
+def _in_short_strings(words: Any, at: Any, at_word: int, blocks: Blocks) -> Any:
+    """Return which words are the texts of short strings, of which *at* may be the pointers.
+
+    The pointer leads to the second word behind it; the length, and within these two words a zero behind the text,
+    follow. Source: std::basic_string of libstdc++.
+    """
+    np = import_numpy()
+    at = at[: np.searchsorted(at, len(words) - 3)]
+    at = at[words[at + 1] < np.uint64(2 * 8)]
+    unit = (at + at_word) >> 1
+    own = blocks.number_at(unit)
+    address = blocks.addresses(own) + 8 * (at + at_word - 2 * blocks.unit[own].astype(np.int64))
+    at = at[words[at].view(np.int64) == address + 16]
+    length = words[at + 1].view(np.int64)
+    ends = words[at + 2 + (length >> 3)] >> (8 * (length & 7)).astype(np.uint64) & np.uint64(255) == 0
+    return np.concatenate((at[ends] + 2, at[ends] + 3))
 
 
 def _lead_to_strings(words: Any, at: Any, to: Any, blocks: Blocks) -> Any:
@@ -390,62 +417,14 @@ def _lead_to_strings(words: Any, at: Any, to: Any, blocks: Blocks) -> Any:
     was made for. Source: std::basic_string of libstdc++.
     """
     np = import_numpy()
-    some = np.flatnonzero(words.take(at + 2, mode="clip") - np.uint64(16) < np.uint64(_LONGEST - 16))
+    some = np.flatnonzero(words.take(at + 2, mode="clip") - np.uint64(16) < np.uint64(LONGEST - 16))
     length, capacity = (words.take(at[some] + n, mode="clip") for n in (1, 2))
     is_string = np.flatnonzero(length <= capacity)
     some, capacity = some[is_string], capacity[is_string]
     block = to[some]
-    fits = _fits(_sizes(blocks, block), capacity.view(np.int64) + 1, blocks)
-    some, block = some[fits], block[fits]
+    is_one = fits(sizes_of(blocks, block), capacity.view(np.int64) + 1, blocks)
+    some, block = some[is_one], block[is_one]
     return some[blocks.addresses(block).view(np.uint64) == words[at[some]]]
-
-
-def _fits(sizes: Any, asked: Any, blocks: Blocks) -> Any:
-    """Return whether blocks of these *sizes* are what malloc makes of the bytes that were *asked* for."""
-    np = import_numpy()
-    least = np.maximum((asked + blocks.header_bytes + 15) & ~15, 2 * blocks.header_bytes + 16)
-    # A remainder of 16 bytes is no chunk: it stays with the block. Elsewhere sizes are a quarter apart.
-    return (sizes >= least) & (sizes <= least + (16 if blocks.header_bytes else least // 4 + 16))
-
-
-def _of_vectors(words: Any, at: Any, to: Any, blocks: Blocks) -> UsedParts:
-    """Return the parts that vectors use, whose words are *at* these places and lead to the blocks *to*.
-
-    The first of three pointers leads to the block's beginning, the second to the end of what is used, and the third to
-    that of what was asked for. Source: std::vector of libstdc++ and libc++.
-    """
-    np = import_numpy()
-    some = np.flatnonzero((to[2:] == to[:-2]) & (at[2:] - at[:-2] == 2))
-    begin, end, limit = (words[at[some + n]].view(np.int64) for n in range(3))
-    is_vector = (begin <= end) & (end <= limit) & _fits(_sizes(blocks, to[some]), limit - begin, blocks)
-    some, used = some[is_vector], (end - begin)[is_vector]
-    is_vector = blocks.addresses(to[some]) == words[at[some]].view(np.int64)
-    used = (used[is_vector] + 7) >> 3
-    return UsedParts(to[some[is_vector]], np.zeros_like(used), used)
-
-
-def _of_deques(words: Any, at: Any, to: Any, blocks: Blocks) -> UsedParts:
-    """Return the parts of their maps that deques use; arguments as for _of_vectors().
-
-    A pointer to the block's beginning and how many pointers it has are followed by two iterators, the last word of each
-    of which leads to one of these. Source: std::deque of libstdc++.
-    """
-    np = import_numpy()
-    some = at[: np.searchsorted(at, len(words) - 9)]
-    some = np.flatnonzero(words[some + 1] - np.uint64(8) < np.uint64(_LONGEST))
-    slots = words[at[some] + 1].view(np.int64)
-    some = some[_fits(_sizes(blocks, to[some]), 8 * slots, blocks)]
-    begin, low, high = (words[at[some] + n].view(np.int64) for n in (0, 5, 9))
-    end = begin + 8 * words[at[some] + 1].view(np.int64)
-    is_deque = (begin <= low) & (low <= high) & (high < end) & (blocks.addresses(to[some]) == begin)
-    low, high = ((edge - begin)[is_deque] >> 3 for edge in (low, high))
-    return UsedParts(to[some[is_deque]], low, high + 1)
-
-
-def _sizes(blocks: Blocks, numbers: Any) -> Any:
-    """Return the sizes of the blocks *numbers*, int64."""
-    np = import_numpy()
-    return (blocks.unit[numbers + 1].astype(np.int64) - blocks.unit[numbers]) << 4
 
 
 def _may_be_integers(words: Any, to: Any, blocks: Blocks) -> Any:
@@ -497,11 +476,11 @@ def _ends_text(words: Any, most: int) -> Any:
 
 
 def find_words(
-    memory: Memory, blocks: Blocks, areas: Iterable[tuple[int, int]], parts: list[UsedParts]
+    memory: Memory, blocks: Blocks, areas: Iterable[tuple[int, int]], containers: Optional[Containers]
 ) -> tuple[Words, Sequence[tuple[int, int]]]:
     """Return the words in *areas* that lead to live blocks, and the pieces of pages that could not be read.
 
-    *parts* gets those of containers that are there.
+    *containers*, if asked for, gets those that are there.
     """
     np = import_numpy()
     reader = Reader(memory)
@@ -514,7 +493,8 @@ def find_words(
                 to = blocks.find(words[at])
                 live = blocks.live.take(to, mode="clip") & (to >= 0)
                 at, to = at[live], to[live]
-                parts += (_of_vectors(words, at, to, blocks), _of_deques(words, at, to, blocks))
+                if containers is not None:
+                    containers.find(words, at, to, blocks)
                 found.append(to)
                 places.append(base + 8 * at)
     return Words(np.concatenate(found), np.concatenate(places)), reader.unread

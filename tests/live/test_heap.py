@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import pwd
 import re
 import shutil
 import subprocess
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import Program
+from tests.conftest import PROGRAMS, Program
 from tests.live.explaining import Running, gdbmem, running
 from tests.live.test_memexplain import gdb
 
@@ -100,6 +102,27 @@ def test_words_out_of_use_take_nothing_from_an_owner_nor_do_pointers_to_parents_
         back = freed(target)
     found = retained(document)
     assert {name: found.get((name,)) for name in back} == pytest.approx(back, rel=0.01)
+
+
+def test_what_was_taken_out_of_containers_of_rust_takes_nothing_from_an_owner(tmp_path: Path) -> None:
+    if shutil.which("rustc") is None:
+        pytest.skip("rustc is not installed")
+    file = tmp_path / "heap_of_rust"
+    # rustup finds its compilers below the user's home, which tests have not.
+    home = pwd.getpwuid(os.getuid()).pw_dir
+    subprocess.run(
+        ["rustc", "-O", "-A", "warnings", "-o", file, PROGRAMS / "heap_of_rust.rs"],
+        check=True,
+        capture_output=True,
+        env={**os.environ, "HOME": home},
+    )
+    with running([file, COUNT], EXACT) as target:
+        found = retained(viewed(target.pid))
+        back = freed(target)
+    alone = {
+        name.split("::")[1]: size for (name, *others), size in found.items() if "::" in name and not others
+    }
+    assert {name: alone.get(name) for name in back} == pytest.approx(back, rel=0.01)
 
 
 def test_a_stripped_program_has_the_same_holders_by_their_addresses(owners: Path, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-// Owners into which words lead that the program no longer uses: in long strings, behind the ends of vectors; and an owner
+// Owners into which words lead that the program no longer uses: in strings, behind the ends of vectors; and an owner
 // of objects that lead to their parents, and to their children by vectors, with an observer of some. What malloc gets
 // back is printed as by heap_owners.
 //
@@ -62,6 +62,8 @@ static std::vector<std::unique_ptr<Rows>> rows;
 static std::vector<Node *> spare;
 static std::vector<char *> texts;  // larger than what is counted in a byte
 static std::deque<std::string> lines;
+static std::vector<std::string> labels;
+static std::vector<char *> mapped;  // large enough for a mapping of its own
 static Element *focus[2];  // an observer
 
 static size_t in_use() {
@@ -134,6 +136,13 @@ __attribute__((noinline)) static void fill(int count) {
         lines.pop_front();
         (*(Node ***)&lines)[lines.size() % 300] = nodes[lines.size() % nodes.size()];
     }
+    for (int n = 0; n < count; n++) {
+        labels.emplace_back("short");
+        stale(labels.back(), nodes[n % nodes.size()]);
+    }
+    mapped.reserve(100000);
+    for (int n = 0; n < 1000; n++)
+        n < 100 ? mapped.push_back((char *)calloc(1, 200)) : (void)(mapped.data()[n] = (char *)nodes[n % nodes.size()]);
     std::vector<Node *>().swap(nodes);
     for (int n = 0; n < 2; n++)
         focus[n] = window->own->children[n]->own->children[3]->own->children[n]->own->children[0].get();
@@ -178,6 +187,12 @@ int main(int argc, char **argv) {
         freed("texts", [] { std::vector<char *>().swap(texts); });
         freed("lines", [] { lines.~deque(); });
         freed("spare", [] { std::vector<Node *>().swap(spare); });
+        freed("labels", [] { std::vector<std::string>().swap(labels); });
+        freed("mapped", [] {
+            for (char *one : mapped)
+                free(one);
+            std::vector<char *>().swap(mapped);
+        });
         printf("done\n");
         fflush(stdout);
         _exit(0);
