@@ -43,6 +43,7 @@ _NO_CALL = 1 << 16  # no system call has a number so high
 _OF_ALLOCATORS = frozenset((9, 10, 11, 12, 24, 25, 28, 35, 157, 202, 230))
 
 
+_KILLED = "the copy was killed"  # as for lack of memory
 _ELSEWHERE = "functions are called in a copy on x86-64 only"
 
 
@@ -215,7 +216,10 @@ def work_in_copy(copy: Copy, request: object, asker: Awaiting) -> list[Outcome]:
         raise TargetError(
             "no function can be called in a copy here", slug="try-refused", hint="leave out --try"
         )
-    running = RunningCopy(copy, copy.sites, lambda: asker.has_gone(0))
+    try:
+        running = RunningCopy(copy, copy.sites, lambda: asker.has_gone(0))
+    except OSError:
+        return [Outcome((), _KILLED)]
     outcomes: list[Outcome] = []
     try:
         for function in request.functions:
@@ -243,7 +247,7 @@ def _outcome(running: RunningCopy, function: OwnFunction, work: _Work) -> Outcom
     except CallFailed as error:
         return Outcome(returned, str(error))
     except OSError:
-        return Outcome(returned, "the copy was killed")
+        return Outcome(returned, _KILLED)
     return Outcome(returned)
 
 

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
 from gdbmem.allocators.own_functions import OwnFunction, Step
-from gdbmem.inspection.trying import Outcome, Returned, Trying, _Work, nothing_to_try, try_again
-from gdbmem.linux.holding.copying import KeeperEndedError
+from gdbmem.inspection.trying import (
+    Outcome,
+    Returned,
+    Trying,
+    _Work,
+    nothing_to_try,
+    try_again,
+    work_in_copy,
+)
+from gdbmem.linux.holding.copying import Awaiting, Copy, KeeperEndedError
 from gdbmem.model.ledger import Ledger, Tried
 
 PURGE = OwnFunction("jemalloc", "/lib/j.so", 0x1000, [Step("purge()", ())], (), ())
@@ -62,6 +73,14 @@ def test_a_copy_that_can_not_be_made_is_not_counted() -> None:
     (row,) = trying.results(LEDGER)
     assert (row.why_not, row.copies, row.call) == ("no copy can be made", 0, "purge()")
     assert not trying.unanswered
+
+
+def test_a_copy_that_the_kernel_has_killed_ends_no_explain() -> None:
+    copy = SimpleNamespace(pid=1 << 30, sites=object())  # no process has such a number
+    work = _Work([PURGE], (), "")
+    assert work_in_copy(cast("Copy", copy), work, cast("Awaiting", None)) == [
+        Outcome((), "the copy was killed")
+    ]
 
 
 def test_a_process_without_any_such_function_is_told_so_in_one_sentence() -> None:
