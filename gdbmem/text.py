@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+import warnings
 
 from gdbmem.errors import InputError
 
@@ -42,6 +43,18 @@ def csv_cell(text: str) -> str:
     """Return *text* for a cell of a CSV file, with a quote before what spreadsheets would run as a formula."""
     is_formula = text.lstrip().startswith(("=", "+", "-", "@")) or text.startswith(("\t", "\r", "\n"))
     return f"'{text}" if is_formula else text
+
+
+def parse_regex(text: str, place: str = "", *, slug: str = "bad-regex") -> re.Pattern[str]:
+    """Return *text* compiled. Raises InputError, with *place* before its message, if it is not a regular expression."""
+    with warnings.catch_warnings():
+        # The warning that "[[" may change its meaning in a future Python doesn't concern the user.
+        warnings.simplefilter("ignore")
+        try:
+            return re.compile(text)
+        except (re.error, RecursionError, OverflowError) as error:
+            message = f"{place}'{printable(text)}' is not a regular expression: {printable(str(error))}"
+            raise InputError(message, slug=slug, hint=r"write \( for a literal parenthesis") from None
 
 
 def plural(count: int, noun: str, plural_noun: str = "") -> str:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional
 
 from gdbmem.errors import InputError, UsageError
-from gdbmem.text import parse_duration, parse_size, printable
+from gdbmem.text import parse_duration, parse_regex, parse_size, printable
 
 if TYPE_CHECKING:
     from gdbmem.api.profiles import ReadOptions
@@ -338,15 +337,6 @@ def parse_slope(text: str) -> float:
     return parse_size(size) / units[per]
 
 
-def _pattern(text: str) -> re.Pattern[str]:
-    try:
-        return re.compile(text)
-    except re.error as error:
-        raise InputError(
-            f"'{printable(text)}' is not a regular expression: {error}", slug="bad-regex"
-        ) from None
-
-
 def _condition(text: str) -> Condition:
     from gdbmem.recording.triggers import parse_condition  # slow to import
 
@@ -408,7 +398,8 @@ _BY_METAVAR: dict[str, Callable[[str], Any]] = {
     "PERCENT": _percent,
     "PORT": _port,
     ":PORT": _host_and_port,
-    "PATTERN": _pattern,
+    "PATTERN": parse_regex,
+    "REGEX": parse_regex,
     "CONDITION": _condition,
     "VERDICT[:SLOPE]": parse_fail_on,
     "SLOPE": parse_slope,

@@ -2,7 +2,6 @@
 
 import argparse
 import re
-import warnings
 from array import array
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -29,7 +28,7 @@ from gdbmem.profiles.own_code import (
     own_ranks,
     source_name,
 )
-from gdbmem.text import printable
+from gdbmem.text import parse_regex, printable
 
 # Allocation wrappers: functions that only allocate for many callers; the answer should name the callers.
 
@@ -281,7 +280,7 @@ class Query(NamedTuple):
 def query_from(arguments: argparse.Namespace) -> Query:
     """Return the Query of the options of add_query_options().
 
-    Raises UsageError for a bad regex; InputError for a bad --known file.
+    Raises UsageError for options that exclude each other; InputError for a bad --known file.
     """
     by = arguments.by or ("path" if arguments.inverted else arguments.default_by)
     if getattr(arguments, "annotate", None) is not None:
@@ -294,10 +293,10 @@ def query_from(arguments: argparse.Namespace) -> Query:
         top=arguments.top,
         by=by,
         min_bytes=abs(arguments.min or 0),
-        focus=compile_regex(arguments.focus, "--focus"),
-        ignore=compile_regex(arguments.ignore, "--ignore"),
-        hide=compile_regex(arguments.hide, "--hide"),
-        mine=compile_regex(arguments.mine, "--mine"),
+        focus=arguments.focus,
+        ignore=arguments.ignore,
+        hide=arguments.hide,
+        mine=arguments.mine,
         by_blocks=counts_blocks(getattr(arguments, "metric", None)),
         compare=getattr(arguments, "compare", False),
         normalized=getattr(arguments, "normalize", False),
@@ -359,14 +358,7 @@ def parse_known(text: str, source: str) -> list[re.Pattern[str]]:
         wanted = line.strip()
         if not wanted or wanted.startswith("#"):
             continue
-        try:
-            pattern = _pattern(wanted)
-        except re.error as error:
-            raise InputError(
-                f"{printable(source)}:{number}: '{printable(wanted)}' is not a regex: {error}",
-                slug="bad-known",
-                hint="write \\( for a literal parenthesis",
-            ) from None
+        pattern = parse_regex(wanted, f"{printable(source)}:{number}: ", slug="bad-known")
         if any(map(pattern.search, ("", "\N{SNOWMAN}"))):  # as ^, |name and . do
             raise InputError(
                 f"{printable(source)}:{number}: '{printable(wanted)}' matches every path",
@@ -375,27 +367,6 @@ def parse_known(text: str, source: str) -> list[re.Pattern[str]]:
             )
         patterns.append(pattern)
     return patterns
-
-
-def compile_regex(regex: Optional[str], option: str) -> Optional[re.Pattern[str]]:
-    """Return *regex*, the value of *option*, compiled; raises UsageError for a bad one."""
-    if regex is None:
-        return None
-    try:
-        return _pattern(regex)
-    except re.error as error:
-        raise UsageError(
-            f"{option} '{printable(regex)}' is not a regex: {error}",
-            slug="bad-regex",
-            hint="write \\( for a literal parenthesis",
-        ) from None
-
-
-def _pattern(regex: str) -> re.Pattern[str]:
-    with warnings.catch_warnings():
-        # The warning that "[[" may change its meaning in a future Python doesn't concern the user.
-        warnings.simplefilter("ignore")
-        return re.compile(regex)
 
 
 FOCUSED, IGNORED, KNOWN_PATH = 1, 2, 4

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional, Union
@@ -19,7 +18,7 @@ from gdbmem.recipes.abilities import check_pair, refusals
 from gdbmem.recipes.recipe import SNAPSHOT_ONLY, Action, HitFilter, Pair, Point, Recipe
 from gdbmem.recipes.yaml_text import Reader, RecipeError, compose, position_of, read_text, suggest
 from gdbmem.runs.distrust import check_name, split_name
-from gdbmem.text import parse_duration, parse_size, printable
+from gdbmem.text import parse_duration, parse_regex, parse_size, printable
 
 KEYS = (
     "program", "args", "env", "stdin", "engine", "options", "timeout", "ends", "points", "diff", "expect",
@@ -413,13 +412,7 @@ def _block_count(text: str) -> int:
 def _pattern(reader: Reader, node: yaml.Node) -> str:
     pattern = reader.line(node, "'path'")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "possible nested set": for Python's authors
-            re.compile(pattern)
-    except (re.error, RecursionError, OverflowError) as error:
-        reader.problem(
-            node,
-            f"'path' is not a regular expression: {printable(str(error))}",
-            r"put \ before a literal character, as in operator\(\)",
-        )
+        parse_regex(pattern)
+    except InputError as error:
+        reader.problem(node, f"'path': {error.message}", error.hint)
     return pattern

@@ -14,7 +14,7 @@ from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import InputError, UsageError
 from gdbmem.files import spool_operands
 from gdbmem.page.page import Page, render
-from gdbmem.profiles.paths import Query, compile_regex, counts_blocks, read_known
+from gdbmem.profiles.paths import Query, counts_blocks, read_known
 from gdbmem.terminal.console import Working, open_named
 from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import printable
@@ -28,7 +28,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         known=tuple(read_known(arguments.known)) if arguments.known else (),
         source_folders=arguments.source or (),
         source_roots=source_roots(),
-        mine=compile_regex(arguments.mine, "--mine"),
+        mine=arguments.mine,
         by_blocks=counts_blocks(arguments.metric),
         embed_source=arguments.embed_source,
         annotate=arguments.annotate,

@@ -24,7 +24,7 @@ from gdbmem.cli.pages import open_browser, page_of
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import GdbmemError, InputError, internal_error
 from gdbmem.page.page import IndexRow, Page, render, render_index
-from gdbmem.profiles.paths import Query, compile_regex
+from gdbmem.profiles.paths import Query
 from gdbmem.runs.run import is_run
 from gdbmem.terminal.drawing import source_roots
 from gdbmem.text import printable
@@ -39,7 +39,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
             find_operand(operand)
     query = Query(
         source_roots=source_roots(),
-        mine=compile_regex(arguments.mine, "--mine"),
+        mine=arguments.mine,
         embed_source=True,
         links=arguments.links,
     )

@@ -80,7 +80,7 @@ class DiffCommand(Command):
     @staticmethod
     def _write_page(chosen: Sequence[SnapshotRecord], args: argparse.Namespace) -> None:
         folder = session.run.folder.absolute()
-        options = [("--mine", args.mine), ("--metric", args.metric)]
+        options = [("--mine", args.mine.pattern if args.mine else None), ("--metric", args.metric)]
         options += [("--known", str(Path(args.known).absolute()) if args.known else None)]
         words = [word for name, value in options if value is not None for word in (name, value)]
         write_page([f"{folder}:{one.name}" for one in chosen], args.html, force=args.force, options=words)

@@ -172,6 +172,18 @@ def test_profiles_added_one_by_one_or_twice_are_as_those_added_at_once(tmp_path:
     assert {one.stat().st_mode & 0o777 for one in (tmp_path / "one").iterdir()} == {0o600}
 
 
+@pytest.mark.parametrize("question", ["grew", "odd"])
+def test_focus_in_the_shell_leaves_the_paths_that_match(
+    question: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    where = str(tmp_path / "s")
+    store.add(where, [ranks(tmp_path / "p")])
+    assert main(["store", "query", where, question, "--focus", "keep"]) == 0
+    printed = capsys.readouterr().out
+    assert "keep" in printed and "cache" not in printed
+    assert main(["store", "query", where, question, "--focus", "(keep"]) == 2
+
+
 def test_names_with_quotes_patterns_and_bytes_are_data(tmp_path: Path) -> None:
     nasty = at("f'); drop table facts; --", "/src/a'\"*.c:1")
     where = tmp_path / "s[1]*'; --"

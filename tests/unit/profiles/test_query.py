@@ -47,7 +47,7 @@ def test_inverted_lines_are_refused_rather_than_ignored() -> None:
 
 @pytest.mark.parametrize("option", ["--focus", "--ignore"])
 def test_a_bad_regex_is_a_sentence(option: str) -> None:
-    with pytest.raises(UsageError, match=rf"{option} 'operator\(' is not a regex") as caught:
+    with pytest.raises(UsageError, match=rf"{option}: 'operator\(' is not a regular expression") as caught:
         parse(option, "operator(")
     assert "\\(" in caught.value.hint
 
@@ -70,7 +70,7 @@ def test_a_known_file_may_explain_itself() -> None:
 
 
 def test_a_bad_line_of_a_known_file_is_named_with_its_number() -> None:
-    with pytest.raises(InputError, match=r"known\.txt:3: .* is not a regex"):
+    with pytest.raises(InputError, match=r"known\.txt:3: .* is not a regular expression"):
         parse_known("a\n#\n*\n", "known.txt")
 
 

@@ -118,7 +118,7 @@ def test_a_mistake_in_a_point_is_named_with_its_place(point: str, said: str) -> 
             "at_most: 0\n    metric: block",
             "6:13 unknown metric 'block'; did you mean 'blocks'?",
         ),
-        ('at_most: 0\n    path: "("', "6:11 'path' is not a regular expression"),
+        ('at_most: 0\n    path: "("', "6:11 'path': '(' is not a regular expression"),
         (f"at_most: 1{'0' * 400}.5MiB", "5:14 'at_most' is too large"),
     ],
 )
