@@ -19,7 +19,7 @@ from tests.unit.sources import PACKAGE, nodes, trees
 from tests.unit.test_docs import DOCS, called, page_name, read
 
 # Modules with a function that gets the slug of its error from its caller, as `slug`.
-HANDING_ON = ("errors.py", "json_profiles.py")
+HANDING_ON = ("errors.py", "json_profiles.py", "text.py")
 
 
 def slugs_in(path: Path) -> Iterator[ast.expr]:
