@@ -11,8 +11,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Optional, Union
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.files import location
-from gdbmem.formats.series import read_series, series_tool
+from gdbmem.formats.series import is_series_file, read_series
 from gdbmem.linux.process.process import stat_of
 from gdbmem.model.series import TREE, Comparison, SeriesFacts, SeriesLine, SeriesSummary
 from gdbmem.runs.run import Run, current_folder, is_run, open_run
@@ -57,11 +56,6 @@ def recorded(operands: Sequence[Path]) -> Iterator[list[Path]]:
         yield [
             _run_of(path, stack) if not is_run(path) and is_series_file(path) else path for path in operands
         ]
-
-
-def is_series_file(path: Path) -> bool:
-    """Return whether the file at *path* is a series that another tool recorded."""
-    return location(path).is_file() and series_tool(path) is not None
 
 
 def _run_of(path: Path, stack: contextlib.ExitStack) -> Path:

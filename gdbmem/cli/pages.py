@@ -32,11 +32,11 @@ from gdbmem.api.profiles import (
     uses_of,
 )
 from gdbmem.api.runs import kind_of, saved_records
-from gdbmem.api.series import is_series_file
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import is_process
 from gdbmem.engines.engine import NAMES, table
 from gdbmem.errors import GdbmemError, InputError, Notice, UsageError
+from gdbmem.formats.series import is_series_file
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.formats.valgrind.massif import HEAPTRACK, MassifProfile
 from gdbmem.model.calltree import CallTree, Profile
@@ -57,12 +57,12 @@ from gdbmem.page.page import (
     threads_sections,
 )
 from gdbmem.page.pictures import COUNT
-from gdbmem.page.pools_page import CORE, kind_of_file
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import RowUses
 from gdbmem.profiles.timeline import course_sentence, peak_sentence
 from gdbmem.series.charts import Curve, Picture
 from gdbmem.terminal.console import open_output, say
+from gdbmem.terminal.document import CORE, kind_of_file
 from gdbmem.text import format_delta, format_size, printable
 
 _MOST_DIFFS = 12

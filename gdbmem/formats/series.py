@@ -62,6 +62,11 @@ def series_tool(path: Path) -> Optional[str]:
     return "CSV" if _csv_columns(first) is not None else None
 
 
+def is_series_file(path: Path) -> bool:
+    """Return whether the file at *path* is a series that another tool recorded."""
+    return location(path).is_file() and series_tool(path) is not None
+
+
 def read_series(path: Path) -> RecordedSeries:
     """Read the file at *path*, of which series_tool() knows the tool; raises InputError."""
     tool = series_tool(path)

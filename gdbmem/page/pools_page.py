@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import io
-import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Optional
 
 from gdbmem.errors import Notice
-from gdbmem.files import open_regular
 from gdbmem.model.bfc import Allocator, Decision
 from gdbmem.model.python import PythonObjects, TypeUse
 from gdbmem.page.page import (
@@ -226,26 +223,3 @@ def _row(one: TypeUse, whole: int, colors: dict[str, str]) -> Sequence[Cell]:
     share = known_share(one.bytes, whole)
     mean = known_size(round(one.bytes / one.count)) if one.count else ""
     return (name, known_size(one.bytes), share, Number(f"{one.count:,}", one.count), mean, "")
-
-
-# Detecting the kind of a file that is not a profile: a document that --json wrote, or a core.
-
-
-CORE = "core"
-_HEAD_BYTES = 1 << 16
-_KIND = re.compile(rb'"kind"\s*:\s*"([a-z-]{1,40})"')
-
-
-def kind_of_file(path: Path) -> str:
-    """Return the ``kind`` of the document in *path*, as --json wrote it, or CORE; "" for anything else."""
-    try:
-        with open_regular(path) as stream:
-            head = stream.read(_HEAD_BYTES)
-    except (OSError, ValueError):
-        return ""
-    if head.startswith(b"\x7fELF"):
-        return CORE if head[16:18] in (b"\x04\x00", b"\x00\x04") else ""
-    if not head.lstrip().startswith(b"{") or b'"format_version"' not in head:
-        return ""
-    found = _KIND.search(head)
-    return found[1].decode("ascii") if found is not None else ""

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, Optional, TextIO
 
 from gdbmem.errors import Notice
+from gdbmem.files import open_regular
 from gdbmem.json_values import FORMAT_VERSION, as_json
 from gdbmem.model.judgement import MET, NOT_JUDGED, NOT_MET, Judgement
 
@@ -98,3 +101,26 @@ def judgement_line(judgement: Judgement) -> str:
 def judgement_object(judgement: Judgement) -> dict[str, object]:
     """Return the JSON object of *judgement*: its fields, `judged` first; numbers that are unknown are null."""
     return {**as_json(judgement, "judged"), **as_json(judgement)}
+
+
+# The kind of a file that is not a profile: a document that --json wrote, or a core.
+
+
+CORE = "core"
+_HEAD_BYTES = 1 << 16
+_KIND = re.compile(rb'"kind"\s*:\s*"([a-z-]{1,40})"')
+
+
+def kind_of_file(path: Path) -> str:
+    """Return the ``kind`` of the document in *path*, as --json wrote it, or CORE; "" for anything else."""
+    try:
+        with open_regular(path) as stream:
+            head = stream.read(_HEAD_BYTES)
+    except (OSError, ValueError):
+        return ""
+    if head.startswith(b"\x7fELF"):
+        return CORE if head[16:18] in (b"\x04\x00", b"\x00\x04") else ""
+    if not head.lstrip().startswith(b"{") or b'"format_version"' not in head:
+        return ""
+    found = _KIND.search(head)
+    return found[1].decode("ascii") if found is not None else ""
