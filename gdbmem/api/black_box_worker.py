@@ -494,16 +494,15 @@ def _name_stacks(pid: int, folder: Path, copied: _Copied) -> None:
     with Binaries(None if has_ended(pid) else pid, [copied.uid]) as binaries:
         stacks = unwind(copied.stacks, copied.maps, binaries.table)
         places = list(dict.fromkeys(place for one in stacks for place in one.places))
-        plain = {place: _plain(place.binary.path if place.binary else None, place.offset) for place in places}
+        plain = {
+            place: (Frame(f"0x{place.offset:x}", object=place.binary.path if place.binary else None),)
+            for place in places
+        }
         _write_stacks(
             folder, stacks, plain
         )  # before a debugger is asked for names: the files may soon be gone
         chains, _ = name_places(places, GdbSymbols(), binaries.may_open, {})
     _write_stacks(folder, stacks, dict(zip(places, chains)))
-
-
-def _plain(path: Optional[str], offset: int) -> Sequence[Frame]:
-    return (Frame(f"0x{offset:x}", object=path),)
 
 
 def _write_stacks(

@@ -13,9 +13,10 @@ import shutil
 import struct
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path, PurePath
-from typing import BinaryIO, NamedTuple, Optional, Protocol, cast
+from typing import NamedTuple, Optional, Protocol, cast
 
 from gdbmem.allocators.cpython.collector import CallDepth
 from gdbmem.allocators.cpython.frames import FrameReader
@@ -297,15 +298,10 @@ def _functions(pid: int, memory: WritableMemory, mappings: Sequence[Mapping]) ->
         for image in sorted(
             images(memory, mappings), key=lambda one: "python" not in PurePath(one.name).name
         ):
-            opened = _opener(files, image.name)
-            found = symbol_values(opened, _NEEDED)
+            found = symbol_values(partial(files.open, image.name), _NEEDED)
             if len(found) == len(_NEEDED):
                 return InterpreterFunctions(*(image.bias + found[name] for name in _NEEDED))
     raise refused(pid, f"its interpreter does not export {', '.join(_NEEDED)}")
-
-
-def _opener(files: TargetFiles, name: str) -> Callable[[], BinaryIO]:
-    return lambda: files.open(name)
 
 
 @contextlib.contextmanager

@@ -306,7 +306,7 @@ class Toolbox:
             "status": found.get("status"),
             "expectations": found.get("expectations", []),
             "diffs": [_shortened(_difference(diff), 5) for diff in found.get("diffs", [])],
-            "said": _clean_text(recipe.text(recipe.said)[-_MOST_SAID:]),
+            "said": "\n".join(map(printable, recipe.text(recipe.said)[-_MOST_SAID:].split("\n"))),
         }
 
 
@@ -451,7 +451,3 @@ def _cleaned(value: object) -> object:
     if isinstance(value, dict):
         return {printable(key): _cleaned(one) for key, one in value.items()}
     return value
-
-
-def _clean_text(text: str) -> str:
-    return "\n".join(printable(line) for line in text.split("\n"))

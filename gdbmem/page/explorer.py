@@ -36,7 +36,7 @@ from gdbmem.profiles.paths import (
     smallest_tree,
     thread_frames,
 )
-from gdbmem.profiles.ranking import KNOWN, LISTED, UNMATCHED, GroupedPaths, Row, grouped, rank
+from gdbmem.profiles.ranking import KNOWN, LISTED, UNMATCHED, GroupedPaths, grouped, rank
 from gdbmem.profiles.tree_from_main import LargePaths, large_paths
 from gdbmem.text import format_size, printable
 
@@ -343,13 +343,12 @@ def _notice(large: LargePaths) -> str:
 def _layers(diff: Diff, query: Query) -> list[Layer]:
     ranking = rank(diff, Query(mine=query.mine, wrappers=query.wrappers, by="line", unchanged=True))
     rows = sorted(ranking.rows, key=lambda row: -max(row.amount.course))[:_LAYERS]
-    layers = [Layer(_name(row), row.amount.course) for row in rows]
+    layers = [
+        Layer(unlisted_site(row) if row.site is None else describe_site(row.site), row.amount.course)
+        for row in rows
+    ]
     rest = [column[0] - sum(layer.sizes[at] for layer in layers) for at, column in enumerate(diff.course)]
     return [*layers, Layer("all others", rest)] if any(rest) else layers
-
-
-def _name(row: Row) -> str:
-    return unlisted_site(row) if row.site is None else describe_site(row.site)
 
 
 def script() -> str:

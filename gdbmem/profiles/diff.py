@@ -48,7 +48,7 @@ def diff_series(snapshots: Sequence[Snapshot]) -> Diff:
     for snapshot in snapshots[1:]:
         _check_units(before, snapshot)
     trees = [snapshot.tree for snapshot in snapshots]
-    table = _FrameTable(base_names=_on_base_names(trees))
+    table = _FrameTable(base_names={_has_folders(tree) for tree in trees} >= {True, False})
     numbers = [table.intern(tree.frames) for tree in trees]
     frames = table.frames()
     merged = _merge(trees, numbers, len(frames))
@@ -518,11 +518,6 @@ def _pre_order(parent: Sequence[int]) -> array[int]:
 def _has_folders(tree: CallTree) -> Optional[bool]:
     files = set(Frames.of(tree.frames).files) - {None}
     return any("/" in file for file in files if file) if files else None
-
-
-def _on_base_names(trees: Sequence[CallTree]) -> bool:
-    # None (no file at all) differs from neither.
-    return {_has_folders(tree) for tree in trees} >= {True, False}
 
 
 def _notices(snapshots: Sequence[Snapshot], *, base_names: bool, hides: bool) -> list[Notice]:

@@ -123,7 +123,9 @@ def growth_answer(before: PythonObjects, after: PythonObjects, name: str) -> str
     change = f"{format_delta(delta)}, {objects:+,} objects" if delta or objects else "unchanged"
     sentence = f"Python's objects since {printable(name)}: {change}"
     if rows:
-        sentence += f"; most in {printable(rows[0].type)}: {_change(rows[0])}"
+        most = rows[0]
+        change = f"{format_delta(most.delta_bytes)} in {most.delta_count:+,} objects"
+        sentence += f"; most in {printable(most.type)}: {change}"
     others = Change(before.others, after.others)
     if abs(others.delta_bytes) > abs(delta):
         sentence += f"; the tables and buffers beside them: {format_delta(others.delta_bytes)}"
@@ -146,10 +148,6 @@ def beside_growth(before: PythonObjects, after: PythonObjects) -> str:
 
 def _change_of_blocks(change: Change) -> str:
     return f"{format_delta(change.delta_bytes)} in {change.delta_count:+,} blocks"
-
-
-def _change(row: Change) -> str:
-    return f"{format_delta(row.delta_bytes)} in {row.delta_count:+,} objects"
 
 
 def _growth(rows: Sequence[Change], top: int) -> drawing.Table:

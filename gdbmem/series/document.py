@@ -14,7 +14,6 @@ from gdbmem.model.series import (
     TREE,
     TREE_FIELDS,
     Mark,
-    Regime,
     Sample,
     SeriesFacts,
     SeriesLine,
@@ -113,13 +112,12 @@ def verdict_json(verdict: Verdict) -> Document:
         **_slope(verdict.slope),
         **as_json(verdict, "resolution", "evidence", "samples", "warmup_seconds", "floor", "period_seconds"),
         **as_json(verdict, "amplitude_bytes", "step_bytes", "step_at", "per_mark"),
-        "regimes": [_regime(regime) for regime in verdict.regimes],
+        "regimes": [
+            {**as_json(regime, "begin", "end", "kind", "change_bytes"), **_slope(regime.slope)}
+            for regime in verdict.regimes
+        ],
         **as_json(verdict, "needs_seconds"),
     }
-
-
-def _regime(regime: Regime) -> Document:
-    return {**as_json(regime, "begin", "end", "kind", "change_bytes"), **_slope(regime.slope)}
 
 
 def _slope(slope: Optional[Slope]) -> Document:

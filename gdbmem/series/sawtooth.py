@@ -113,7 +113,7 @@ def _stand_out(
     heights: Sequence[float],
     noise: float,
 ) -> bool:
-    drops, rises = _drops(values, peaks, troughs), _rises(values, peaks, troughs)
+    drops, rises = _drops(values, peaks, troughs), [-drop for drop in _drops(values, troughs, peaks)]
     return (
         mean(heights) >= 6 * noise
         and min(median(drops), median(rises)) >= 0.5 * mean(heights)
@@ -129,11 +129,6 @@ def _drops(values: Sequence[float], peaks: Sequence[int], troughs: Sequence[int]
         if after is not None:
             drops.append(values[peak] - values[after])
     return drops or [0.0]
-
-
-def _rises(values: Sequence[float], peaks: Sequence[int], troughs: Sequence[int]) -> list[float]:
-    """Return the rise of the values themselves after each trough; falling stairs never rise."""
-    return [-drop for drop in _drops(values, troughs, peaks)]
 
 
 def _is_clean(level: Sequence[float], turns: Sequence[int], height: float) -> bool:

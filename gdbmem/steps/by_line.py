@@ -32,7 +32,9 @@ def print_function(profile: FunctionProfile, console: Console, sources: SourceLi
     table.add_numbers("line", "hits", noun(profile.source), "per hit", "total after")
     table.add_column("source", no_wrap=True, overflow="ellipsis")
     for number, line in _rows(profile):
-        table.add_row(str(number), *_cells(line), _source(profile, number, sources))
+        table.add_row(
+            str(number), *_cells(line), sources.highlighted_line(profile.file, number) or drawing.Text("")
+        )
     console.print(table)
     for remark in remarks(profile):
         console.print(drawing.Text(remark, "dim"))
@@ -100,10 +102,6 @@ def _cells(line: LineProfile | None) -> list[drawing.Text]:
         ),
         drawing.Text("" if line.total_bytes is None else format_size(line.total_bytes)),
     ]
-
-
-def _source(profile: FunctionProfile, number: int, sources: SourceLines) -> drawing.Text:
-    return sources.highlighted_line(profile.file, number) or drawing.Text("")
 
 
 def function_json(profile: FunctionProfile, sources: SourceLines) -> str:

@@ -19,7 +19,9 @@ from gdbmem.text import printable
 def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     args = parser.parse_args(argv)
     found = gdb_python(find_gdb(args.gdb))
-    print(f"gdb {printable(found.version)} ({printable(found.gdb)}) with Python {_dotted(found.python)}")
+    print(
+        f"gdb {printable(found.version)} ({printable(found.gdb)}) with Python {'.'.join(map(str, found.python))}"
+    )
     path = Path(args.gdbinit) if args.gdbinit else gdbinit.users_gdbinit(found.version)
     before = gdbinit.read(path)
     block = gdbinit.block(lasting_folder(), auto_load=args.auto_load)
@@ -56,10 +58,6 @@ def _packages(found: GdbPython, args: argparse.Namespace) -> None:
         fill_private_folder(found)
         packages = ", ".join(f"{name} {version}" for name, version in sorted(packages_in(folder).items()))
         print(f"{shown}: filled with {printable(packages)}")
-
-
-def _dotted(version: tuple[int, int]) -> str:
-    return f"{version[0]}.{version[1]}"
 
 
 def run_uninstall(argv: Sequence[str], parser: ArgumentParser) -> int:

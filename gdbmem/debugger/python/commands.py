@@ -50,7 +50,10 @@ def ask_worker(
     }  # fmt: skip
     core = core_path()
     if core is not None:
-        request.update(core=str(core.absolute()), program=_program())
+        request.update(
+            core=str(core.absolute()),
+            program=gdb.current_progspace().filename and str(Path(program_file()).absolute()),
+        )
         return _answer(request, None)
     pid = local_pid()
     name = check_analysable(pid, may_be_traced=True).name
@@ -72,10 +75,6 @@ def keep_traces_here(path: Path) -> None:
             hint="the interpreter has not started or has ended, stopped tracemalloc or ignores its environment"
             " (-E, -I), or its version is not supported (CPython 3.9 and later are)",
         ) from error
-
-
-def _program() -> Optional[str]:
-    return gdb.current_progspace().filename and str(Path(program_file()).absolute())
 
 
 def _answer(request: dict[str, object], descriptor: Optional[int]) -> str:

@@ -198,13 +198,11 @@ def read_pool_log(data: Data, source: str, number: Callable[[int], int] = int) -
 
 def _together(source: str, logs: Sequence[PoolLog]) -> PoolLog:
     """Return the findings of several writers, in the order of their lines."""
-    allocators = sorted((one for log in logs for one in log.allocators), key=lambda one: _line_in(one.source))
+    allocators = sorted(
+        (one for log in logs for one in log.allocators), key=lambda one: int(one.source.rpartition(" ")[2])
+    )
     refusals = sorted((one for log in logs for one in log.refusals), key=lambda one: one.line)
     return PoolLog(source, allocators, refusals, [notice for log in logs for notice in log.notices])
-
-
-def _line_in(source: str) -> int:
-    return int(source.rpartition(" ")[2])
 
 
 def _read_of_one(data: Data, source: str, number_of: Callable[[int], int]) -> PoolLog:

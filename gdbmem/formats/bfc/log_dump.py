@@ -395,10 +395,6 @@ def _of_driver(found: re.Match[bytes]) -> bfc.Refusal:
     return bfc.Refusal(0, "", size, backs_off=True)
 
 
-def _of_context(_: re.Match[bytes]) -> bfc.Refusal:
-    return bfc.Refusal(0, "")
-
-
 def _of_torch(found: re.Match[bytes]) -> bfc.Refusal:
     """Return PyTorch's refusal: by the device, unless its sentence has a limit of the process's own that is reached."""
     size, account = _size_of(found), read_account(found.string)
@@ -440,5 +436,5 @@ _KINDS: Sequence[tuple[Sequence[bytes], re.Pattern[bytes], _Reader]] = (
     ((b"DefaultCPUAllocator",), log_lines.HOST, _of_host),
     ((b"RESOURCE_EXHAUSTED",), log_lines.XLA, _of_framework),
     ((b"OOM when",), log_lines.TENSOR, _of_tensor),
-    ((b"cu", b"CUDA", b"StreamExecutor"), log_lines.CONTEXT, _of_context),
+    ((b"cu", b"CUDA", b"StreamExecutor"), log_lines.CONTEXT, lambda _: bfc.Refusal(0, "")),
 )

@@ -200,7 +200,7 @@ def _load(
     profile.add_notices(notices)
     linked_in = [all(_is_own(frame) for frame in chain) for chain in chains]
     own = [named or _is_library(memory_map.find(address - 1)) for address, named in zip(addresses, linked_in)]
-    nameless = [all(_is_address(frame) for frame in chain) for chain in chains]
+    nameless = [all((frame.function or "0x").startswith("0x") for frame in chain) for chain in chains]
     stripped = [Stack(_strip(stack[0], own, linked_in, nameless), *stack[1:]) for stack in stacks]
     return Content(stripped, chains, is_sampled=rate > 1)
 
@@ -211,10 +211,6 @@ def _is_own(frame: Frame) -> bool:
 
 def _is_library(place: Optional[tuple[Binary, int]]) -> bool:
     return place is not None and "libjemalloc" in place[0].path.rpartition("/")[2]
-
-
-def _is_address(frame: Frame) -> bool:
-    return (frame.function or "0x").startswith("0x")
 
 
 def _strip(

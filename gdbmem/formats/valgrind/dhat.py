@@ -97,7 +97,9 @@ def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProf
             metrics=metrics,
             total_bytes=total_of(stacks),
             notices=[],
-            load=lambda profile: Content(stacks, _chains(table)),
+            load=lambda profile: Content(
+                stacks, [() if text == "[root]" else (_frame(text),) for text in table]
+            ),
             command=str(found.get("cmd", "")),
         )
 
@@ -140,10 +142,6 @@ def _stack(point: JsonObject, keys: Optional[tuple[str, str]], own: Sequence[boo
     if len(path) > 1 and own[path[0]]:
         path = path[1:]
     return Stack(path, check_count(size, source), check_count(blocks, source))
-
-
-def _chains(table: Sequence[str]) -> list[tuple[Frame, ...]]:
-    return [() if text == "[root]" else (_frame(text),) for text in table]
 
 
 def _frame(text: str) -> Frame:

@@ -667,7 +667,7 @@ class Births:
     def take(self) -> None:
         """Read the records since the last call. Raises TargetError for invalid ones."""
         found = [one for ring in self._rings for one in small_records(ring.take(), _NO_SAMPLES)]
-        for record in sorted(found, key=_when):
+        for record in sorted(found, key=lambda one: one.time if isinstance(one.time, int) else one.time[0]):
             self._note(record)
         for pid, one in self._processes:
             if one.runs_own and not one.is_tracker:
@@ -704,7 +704,3 @@ class Births:
             ),
             own,
         )
-
-
-def _when(record: Record) -> int:
-    return record.time if isinstance(record.time, int) else record.time[0]

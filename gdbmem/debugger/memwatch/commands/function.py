@@ -78,7 +78,10 @@ def departures() -> Iterator[Departure]:
             yield Departure("*__cxa_begin_catch", _handler)
     # Not every C library is built with probes.
     if "longjmp_target" in str(gdb.execute("info probes stap libc ^longjmp_target$", to_string=True)):
-        yield Departure("-probe-stap libc:longjmp_target", _probe_target)
+        yield Departure(
+            "-probe-stap libc:longjmp_target",
+            lambda: Landing(register("sp"), int(gdb.parse_and_eval("$_probe_arg2"))),
+        )
         return
     addresses = set()
     for name in _JUMPS:
@@ -94,10 +97,6 @@ def _handler() -> Landing:
     return Landing(stack, return_address(stack))
 
 
-def _probe_target() -> Landing:
-    return Landing(register("sp"), int(gdb.parse_and_eval("$_probe_arg2")))
-
-
 def _jump_target() -> Optional[Landing]:
     """Read the destination of the longjmp that begins here."""
     is_arm = gdb.newest_frame().architecture().name().startswith("aarch64")
@@ -107,16 +106,14 @@ def _jump_target() -> Optional[Landing]:
     if not 0 <= stack - here < _DEEPEST_BYTES:
         # glibc keeps them mangled.
         guard = _word(int(gdb.parse_and_eval("(long) &__pointer_chk_guard"))) if is_arm else _x86_guard()
-        stack, address = ((value if is_arm else _rotated(value)) ^ guard for value in (stack, address))
+        stack, address = (
+            (value if is_arm else (value >> 17 | value << 47) & _WORD) ^ guard for value in (stack, address)
+        )
     return Landing(stack, address) if 0 <= stack - here < _DEEPEST_BYTES else None
 
 
 def _x86_guard() -> int:
     return _word(register("fs_base") + 0x30)  # tcbhead_t.pointer_guard
-
-
-def _rotated(value: int) -> int:
-    return (value >> 17 | value << 47) & _WORD
 
 
 def _word(address: int) -> int:
