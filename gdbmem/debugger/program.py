@@ -302,6 +302,9 @@ def addresses_of(point: gdb.Breakpoint) -> set[int]:
         return set()
 
 
+_owned: dict[int, list[gdb.Breakpoint]] = {}  # breakpoints that act for another, by address
+
+
 def refuse_neighbour(point: gdb.Breakpoint) -> None:
     """Delete *point*, at which a snapshot begins or ends, if one of another owner is a byte beside it under valgrind.
 
@@ -310,14 +313,19 @@ def refuse_neighbour(point: gdb.Breakpoint) -> None:
     """
     if gdb.selected_inferior().pid != VGDB_PID:
         return
-    near = {address + step for address in addresses_of(point) for step in (-1, 1)}
-    owner = getattr(point, "owner", point)
-    others = [
-        one
-        for one in gdb.breakpoints()
-        if getattr(one, "owner", one) is not owner and (one.enabled or one.number < 0)
+    addresses = addresses_of(point)
+    near = {address + step for address in addresses for step in (-1, 1)}
+    listed = [
+        (at, one) for one in gdb.breakpoints() if one.number > 0 and one.enabled for at in addresses_of(one)
     ]
-    found = next((at for one in others for at in addresses_of(one) if at in near), None)
+    owned = [(at, one) for at in near for one in _owned.get(at, ()) if one.is_valid()]
+    owner = getattr(point, "owner", point)
+    found = next(
+        (at for at, one in listed + owned if at in near and getattr(one, "owner", one) is not owner), None
+    )
+    if owner is not point:
+        for address in addresses:
+            _owned.setdefault(address, []).append(point)
     if found is not None:
         point.delete()
         raise UsageError(

@@ -370,25 +370,34 @@ points:
     assert warning["message"].endswith(" (30 times)")
 
 
+NEIGHBOURS = {
+    "places": ("at: '*last'", "at: '*turn'"),
+    "return": ("at: '*passed'", "at: '*turn', after: true"),
+}
+
+
 @pytest.mark.parametrize("engine", ["massif", "faults"])
+@pytest.mark.parametrize("pair", NEIGHBOURS)
 def test_points_at_neighbouring_bytes_leave_the_program_as_it_is(
-    engine: str, program: Program, tmp_path: Path
+    pair: str, engine: str, program: Program, tmp_path: Path
 ) -> None:
     """gdb takes the second for the first under valgrind, and goes on there: the point is refused."""
+    first, second = NEIGHBOURS[pair]
     recipe = f"""
 program: {program("one_byte_before", "-O1")}
 engine: {engine}
 timeout: 100s
 points:
-  - {{at: "*last", name: last}}
-  - {{at: "*turn", name: turn}}
+  - {{{first}, name: first}}
+  - {{{second}, name: second}}
 """
     played = Played(tmp_path, recipe)
-    assert played.output == "5 calls, 5 others\n"
+    assert played.output == "5 calls, 5 others, 5 passes\n"
     hits = {one["name"]: one["hits"] for one in played.result["points"]}
     if engine == "massif":
         (warning,) = played.result["warnings"]
         assert "can't tell this place from the breakpoint at" in warning["message"]
-        assert (played.status, hits) == (125, {"last": 5, "turn": 0})
+        assert played.status == 125 and hits["first"] == 5
+        assert not any(one["snapshots"] for one in played.result["points"] if one["name"] == "second")
     else:
-        assert hits == {"last": 5, "turn": 5}
+        assert hits == {"first": 5, "second": 5}
