@@ -5,25 +5,16 @@ from __future__ import annotations
 import mmap
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Container, Iterator
+from pathlib import Path
 
 import pytest
 
 from gdbmem.linux.memory import descriptors
-from gdbmem.linux.memory.descriptors import held_by_descriptors
+from gdbmem.linux.memory.descriptors import Held, held_by_descriptors
 from gdbmem.linux.memory.maps import Mapping, mappings_of
 
 KIB = 1 << 10
-
-
-@pytest.fixture
-def grown() -> Callable[[], tuple[int, int]]:
-    def held() -> tuple[int, int]:
-        found = held_by_descriptors(os.getpid(), mappings_of(os.getpid(), "smaps"), ())
-        return found.known_bytes, found.unread_bytes
-
-    before = held()
-    return lambda: (held()[0] - before[0], held()[1] - before[1])
 
 
 @pytest.fixture
@@ -44,63 +35,77 @@ def pipe() -> Iterator[tuple[int, int]]:
         os.close(end)
 
 
+def waiting(descriptor: int, *of_packets: str) -> tuple[int, int]:
+    name = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+    return descriptors._waiting_bytes(os.getpid(), {name: descriptor}, of_packets)
+
+
+def held() -> Held:
+    return held_by_descriptors(os.getpid(), mappings_of(os.getpid(), "smaps"), ())
+
+
 @pytest.mark.usefixtures("forbidden")
+@pytest.mark.parametrize("end", [0, 1])
 def test_what_waits_in_a_pipe_is_known_where_descriptors_may_not_be_duplicated(
-    pipe: tuple[int, int], grown: Callable[[], tuple[int, int]]
+    end: int, pipe: tuple[int, int]
 ) -> None:
-    assert grown() == (0, 0)
+    assert waiting(pipe[end]) == (0, 0)
     os.write(pipe[1], bytes(48 * KIB))
-    assert grown() == (48 * KIB, 0)
+    assert waiting(pipe[end]) == (48 * KIB, 0)
     os.read(pipe[0], 40 * KIB)
-    assert grown() == (8 * KIB, 0)
+    assert waiting(pipe[end]) == (8 * KIB, 0)
 
 
 @pytest.mark.usefixtures("forbidden")
-def test_a_socket_that_may_not_be_read_is_unknown_not_empty(
-    grown: Callable[[], tuple[int, int]],
-) -> None:
+def test_a_socket_that_may_not_be_read_is_unknown_not_empty() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.send(bytes(32 * KIB))
-        known, unread = grown()
+        known, unread = waiting(theirs.fileno())
         assert known == 0 and unread >= 32 * KIB
 
 
-def test_files_that_nobody_has_received_are_unknown_not_nothing(
-    grown: Callable[[], tuple[int, int]],
-) -> None:
+def test_files_that_nobody_has_received_are_unknown_not_nothing() -> None:
+    before = held().unread_bytes
     ours, theirs = socket.socketpair()
     with ours, theirs:
         file = os.memfd_create("sent")
         os.write(file, bytes(512 * KIB))
         socket.send_fds(ours, [b"x"], [file])
         os.close(file)
-        assert grown()[1] >= 512 * KIB
+        assert held().unread_bytes >= before + 512 * KIB
         for received in socket.recv_fds(theirs, 1, 1)[1]:
             os.close(received)
-        assert grown() == (0, 0)
+        assert held().unread_bytes == before
 
 
-def test_packets_in_a_pipe_count_as_the_pages_that_they_take(
-    grown: Callable[[], tuple[int, int]],
-) -> None:
+def test_packets_in_a_pipe_count_as_the_pages_that_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
     ends = os.pipe2(os.O_DIRECT)
     for _ in range(8):
         os.write(ends[1], b"x")
-    assert grown()[0] >= 8 * mmap.PAGESIZE
-    os.read(ends[0], 1)
+    name = str(Path(f"/proc/self/fd/{ends[0]}").readlink())
+    assert waiting(ends[0], name)[0] >= 8 * mmap.PAGESIZE
+    known: list[Container[str]] = []
+
+    def wait(pid: int, channels: dict[str, int], of_packets: Container[str]) -> tuple[int, int]:
+        known.append(of_packets)
+        return 0, 0
+
+    monkeypatch.setattr(descriptors, "_waiting_bytes", wait)
+    held()
+    assert known == [{name}]
     for end in ends:
         os.close(end)
 
 
-def test_the_part_of_a_file_in_memory_that_is_not_mapped_counts(
-    grown: Callable[[], tuple[int, int]],
-) -> None:
+def test_the_part_of_a_file_in_memory_that_is_not_mapped_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(descriptors, "_waiting_bytes", lambda *_: (0, 0))
+    before = held().known_bytes
     file = os.memfd_create("pool")
     os.write(file, bytes(256 * KIB))
     with mmap.mmap(file, 64 * KIB) as area:
         area[:] = bytes(64 * KIB)
-        assert grown() == (192 * KIB, 0)
+        assert held().known_bytes == before + 192 * KIB
     os.close(file)
 
 
