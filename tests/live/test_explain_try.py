@@ -131,6 +131,22 @@ def test_threads_that_allocate_without_pause_do_not_make_a_copy_wait_for_a_lock(
         assert children(target.pid) == ""
 
 
+@pytest.mark.parametrize("allocator", cover(LIBRARIES, lambda name: name in ("jemalloc", "glibc")))
+def test_threads_that_sleep_inside_an_allocator_leave_an_answer_or_the_reason_why_there_is_none(
+    program: Program, allocator: str
+) -> None:
+    with running([program("returns_memory")], preloaded(allocator)) as target:
+        assert target.type("busy\n").readline() == "busy\n"
+        time.sleep(0.3)
+        assert target.type("halt\n").readline() == "halted\n"
+        before = state_of(target)
+        rows = [row for row in explain(target.pid, tried="all").tried if row.allocator == allocator]
+        (row,) = [row for row in rows if row.returns_all]
+        assert (row.returned_bytes is None) == bool(row.why_not)
+        assert row.copies <= 3
+        assert state_of(target) == before
+
+
 def test_a_copier_killed_in_the_middle_of_a_call_leaves_no_copy_and_no_harm(
     program: Program, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,6 +204,7 @@ def test_a_filter_that_kills_for_the_calls_of_a_copy_kills_neither_it_nor_the_pr
 STATES = {
     "stopped": "dirty_decay_ms:-1",
     "in a PID namespace": "dirty_decay_ms:-1",
+    "another user's": "dirty_decay_ms:-1",
     "a background thread": "background_thread:true,dirty_decay_ms:100000",
     "divided huge pages": "hpa:true",
 }
@@ -198,11 +215,14 @@ def test_a_copy_of_a_jemalloc_program_answers_in_whatever_state_the_program_is(
     program: Program, state: str
 ) -> None:
     environment = {**preloaded("jemalloc"), "MALLOC_CONF": STATES[state]}
-    within = ["unshare", "-p", "-f"] if state == "in a PID namespace" else []
-    if within and (os.geteuid() or shutil.which("unshare") is None):
-        pytest.skip("only root can make a PID namespace, with unshare")
+    within = {
+        "in a PID namespace": ["unshare", "-p", "-f"],
+        "another user's": ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"],
+    }.get(state, [])
+    if within and (os.geteuid() or shutil.which(within[0]) is None):
+        pytest.skip(f"only root can start a process {state}, with {within[0]}")
     with running([*within, program("returns_memory")], environment) as target:
-        pid = int(children(target.pid)) if within else target.pid
+        pid = int(children(target.pid)) if within[:1] == ["unshare"] else target.pid
         if state == "stopped":
             os.kill(pid, signal.SIGSTOP)
         ledger = explain(pid, tried="purge")

@@ -16,6 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from ctypes.util import find_library
 from pathlib import Path
 from random import Random
 from typing import Callable
@@ -35,6 +36,7 @@ from gdbmem.runs.run import Run
 from gdbmem.series.black_box import black_box_of
 from gdbmem.series.store import Recording, SeriesWriter
 from tests.conftest import Program
+from tests.libraries import needs_library
 from tests.live.control_groups import PATIENCE, ControlGroup, await_that
 from tests.live.user import GDBMEM, shell
 
@@ -71,11 +73,11 @@ def blocks_of(file: Path) -> int:
 
 
 @contextlib.contextmanager
-def held(cgroup: ControlGroup, program: Program, count: Path) -> Iterator[int]:
+def held(cgroup: ControlGroup, program: Program, count: Path, *before: str) -> Iterator[int]:
     """Yield the pid of a program that stands at the limit of *cgroup*, 40 MiB, and is not killed."""
     cgroup.set_limit(40 * MIB)
     (cgroup.folder / "memory.oom_control").write_text("1")
-    with cgroup.start(str(program("meets_limit")), "0", str(count)) as target:
+    with cgroup.start(*before, str(program("meets_limit")), "0", str(count)) as target:
         try:
             await_that(cgroup.is_full)
             assert target.poll() is None
@@ -101,6 +103,23 @@ def test_a_process_that_is_held_at_its_limit_is_explained_as_it_stands(
     assert json.loads(heap.stdout)["leaks"]["doubt"] == "the registers of 1 thread could not be read"
     assert state.startswith("oom_kill_disable 1\nunder_oom 1\n"), "it stands as before"
     assert "TracerPid:\t0" in traced
+
+
+def test_jemalloc_is_read_in_a_process_held_at_its_limit_and_no_copy_is_tried_of_it(
+    program: Program, scratch: Path, first: ControlGroup
+) -> None:
+    needs_library("jemalloc")
+    preloaded = "env", f"LD_PRELOAD={find_library('jemalloc')}"
+    with held(first, program, scratch / "count", *preloaded) as pid:
+        done = shell(GDBMEM, "explain", "--json", "--try", "--", str(pid), folder=scratch)
+        state = (first.folder / "memory.oom_control").read_text()
+        count = blocks_of(scratch / "count")
+    document = json.loads(done.stdout)
+    (malloc,) = document["mallocs"]
+    assert 3072 * count <= malloc["live_bytes"] <= 3072 * (count + 2) + MIB
+    (row,) = document["tried"]
+    assert "no memory left" in row["why_not_tried"] and row["returned_bytes"] is None
+    assert state.startswith("oom_kill_disable 1\nunder_oom 1\n"), "it stands as before"
 
 
 def box_of(monitor: int) -> int:

@@ -1,12 +1,14 @@
 // flags: -pthread -ldl
 /* Keeps few of many blocks, with or without a malloc that is preloaded, and answers lines on its input:
  *   purge   calls what returns its malloc's free memory, and prints by how many bytes its anonymous memory shrank
- *   busy    eight threads allocate and free without pause from now on */
+ *   busy    eight threads allocate and free without pause from now on
+ *   halt    these sleep for ever in a signal handler, wherever they are: some hold locks of the allocator */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +27,11 @@ static void *allocate(void *seed) {
         memset(held[one] = malloc(size), 1, size);
     }
     return 0;
+}
+
+static void sleep_for_ever(int number) {
+    (void)number;
+    for (;;) pause();
 }
 
 static long kib(const char *text, const char *name) {
@@ -56,14 +63,19 @@ int main(void) {
     for (int n = 0; n < LARGE; n++) memset(large[n] = malloc(1 << 20), 1, 1 << 20);
     for (int n = 0; n < LARGE; n++)
         if (n % 4) free(large[n]);
+    pthread_t threads[THREADS];
+    signal(SIGUSR1, sleep_for_ever);
     printf("ready\n");
     while (fgets(line, sizeof line, stdin)) {
         if (!strcmp(line, "busy\n")) {
-            for (size_t n = 1; n <= THREADS; n++) {
-                pthread_t thread;
-                pthread_create(&thread, 0, allocate, (void *)n);
-            }
+            for (size_t n = 0; n < THREADS; n++) pthread_create(&threads[n], 0, allocate, (void *)(n + 1));
             printf("busy\n");
+            continue;
+        }
+        if (!strcmp(line, "halt\n")) {
+            for (int n = 0; n < THREADS; n++) pthread_kill(threads[n], SIGUSR1);
+            usleep(100000);
+            printf("halted\n");
             continue;
         }
         anonymous();
