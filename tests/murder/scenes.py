@@ -74,6 +74,7 @@ ON_PROCESSES = (
             "bfc",
         )
     ),
+    _of("explain --try", 1.5, LAUNCHER, HELPER, HELPER, PROGRAM, animal=PROFILED),
     *(
         _of(f"python {name}", 1.5, LAUNCHER, LAUNCHER, PROGRAM, animal=PYTHON)
         for name in ("objects", "arenas", "stack")
