@@ -426,6 +426,8 @@ def _levels(above: Any, begin: int) -> Any:
 def _bottom_up(t: Any, begin: int, end: int, sums: Sequence[Any]) -> None:
     """Do the same for deep trees: lists at once, as far as all their blocks are as far from their dominators."""
     np = import_numpy()
+    if begin == end:
+        return
     views = [memoryview(column) for column in sums]
     step = np.arange(begin, end, dtype=np.int32) - t[begin:end]
     bounds = np.concatenate(([0], np.flatnonzero(step[1:] != step[:-1]) + 1, [len(step)]))

@@ -159,8 +159,14 @@ class HolderWords:
         lost = view.leaks.least_bytes
         if lost > max([least, *(one.retained_bytes for one in rows)]):
             parts.insert(0, f"{format_size(lost)} are lost")
+        if view.leaks.are_of_a_part:
+            live += f" (all that could be read: {view.leaks.doubt})"
         if not parts:
-            return f"{live}: no holder retains 2 % of it." if view.live_blocks else "There is no live block."
+            return (
+                f"{live}: no holder retains 2 % of it."
+                if view.live_blocks or view.leaks.are_of_a_part
+                else "There is no live block."
+            )
         return f"{live}: {', '.join(parts)}."
 
     def holder(self, one: Holder) -> str:
@@ -324,6 +330,10 @@ def leaks_in_words(leaks: Leaks) -> str:
     """Return how much is lost, in a sentence."""
     least = f"{plural(leaks.least_blocks, 'block')}, {format_size(leaks.least_bytes)}"
     most = f"{plural(leaks.most_blocks, 'block')}, {format_size(leaks.most_bytes)}"
+    if leaks.are_of_a_part:
+        return (
+            f"How much is lost is unknown: {leaks.doubt}; of the blocks that could be read, at most {most}."
+        )
     if leaks.doubt:
         return f"Lost: at most {most}; {leaks.doubt}, and words there may lead to them."
     if not leaks.most_blocks:

@@ -34,7 +34,7 @@ from gdbmem.linux.memory.maps import Ranges, read_maps
 from gdbmem.linux.memory.process_memory import random_bytes_in
 from gdbmem.linux.process.process import auxiliary_vector, check_analysable
 from gdbmem.model.heap_blocks import DATA
-from gdbmem.model.heap_graph import HeapQuery, HeapView, SavedHeap
+from gdbmem.model.heap_graph import CUT, DAMAGED, HeapQuery, HeapView, SavedHeap
 from gdbmem.model.memory import Memory, ThreadPointers
 from gdbmem.symbols.batch_gdb import class_names
 from gdbmem.text import format_size, plural, printable
@@ -70,12 +70,10 @@ class _Reading:
             )
             if reading.mallocs:
                 why = f"the blocks of {reading.mallocs[0].allocator} can't be told from free ones"
-            raise TargetError(
-                f"the heap of this process can't be read: {why}",
-                slug="heap-unread",
-                hint="'gdbmem explain' shows where its memory is",
-            )
+            raise _unread(why)
         blocks = Blocks(glibc_regions(self.walker.tables_of(heap), heap.mmapped))
+        if not blocks.count:
+            raise _unread(next((n.message for n in heap.notices if n.slug in _KEPT), CUT))
         pages = PageLedger.of(reading, heap, blocks) if reading.pid is not None else None
         mallocs = list(memory_of_glibc(heap))
         self._read(reading, memory, memory, blocks, mallocs)
@@ -148,6 +146,14 @@ class _Reading:
         )  # fmt: skip
 
 
+def _unread(why: str) -> TargetError:
+    return TargetError(
+        f"the heap of this process can't be read: {why}",
+        slug="heap-unread",
+        hint="'gdbmem explain' shows where its memory is",
+    )
+
+
 def _largest_other(reading: ProcessImage) -> Optional[MallocHeap]:
     """Return the heap of an allocator that replaces malloc, if it has more than glibc's; None: glibc's is read."""
     heap = reading.heap
@@ -180,9 +186,9 @@ def _gaps(reading: ProcessImage, memory: Memory, edges: Edges, outside: Outside)
     unread = edges.unread_bytes + outside.unread_bytes
     heap = reading.heap
     if heap is not None and heap.is_corrupt:
-        return "the heap is damaged"
+        return DAMAGED
     if heap is not None and heap.has_gaps:
-        return "part of the heap was not read"
+        return CUT
     if unread:
         return f"{format_size(unread)} of the process's memory could not be read"
     omitted = getattr(memory, "omitted_data", Ranges())  # of a core

@@ -81,6 +81,12 @@ class LostStructures(NamedTuple):
     address: int  # of one of these
 
 
+UNREAD = DAMAGED, CUT = (
+    "the heap is damaged",
+    "part of the heap was not read",
+)  # doubts on which blocks there are
+
+
 @dataclass(frozen=True)
 class Leaks:
     """The blocks that nothing reaches: an interval, because words that are no pointers may look like some."""
@@ -92,6 +98,11 @@ class Leaks:
     structures: Sequence[LostStructures]
     doubt: Annotated[str, Key(or_null=True)] = ""  # why the lower bounds are 0
     given_back: Optional[GivenBack] = None  # if those of the lower bound were freed
+
+    @property
+    def are_of_a_part(self) -> bool:
+        """Whether the heap has blocks that could not be read, of which any may be lost."""
+        return self.doubt in UNREAD
 
 
 class Word(NamedTuple):

@@ -212,6 +212,32 @@ def test_a_damaged_heap_and_a_truncated_core_give_no_lower_bound_and_no_tracebac
     assert done.returncode or json.loads(done.stdout)["leaks"]["least_blocks"] == 0
 
 
+@pytest.mark.parametrize("number", [0, 1, 1000])
+def test_blocks_behind_damage_are_not_said_to_be_none(owners: Path, number: int) -> None:
+    with running([owners, COUNT], EXACT) as target:
+        maps = Path(f"/proc/{target.pid}/maps").read_text(encoding="utf-8")
+        address = int(re.findall(r"^(\w+)-\w+ .*\[heap\]$", maps, re.M)[0], 16)
+        with Path(f"/proc/{target.pid}/mem").open("r+b", buffering=0) as memory:
+            for _ in range(number):
+                memory.seek(address + 8)
+                address += int.from_bytes(memory.read(8), "little") & -8
+            memory.seek(address + 8)
+            memory.write(bytes(8))
+        done = gdbmem("heap", target.pid)
+        leaks = gdbmem("heap", target.pid, "--leaks")
+    if not number:
+        assert re.search(
+            r"heap of this process can't be read: the heap is inconsistent: .*\[heap-unread\]$", done.stderr
+        )
+        return
+    assert re.match(r".* \(all that could be read: the heap is damaged\)", done.stdout)
+    for text in (done.stdout, leaks.stdout):
+        assert (
+            "How much is lost is unknown: the heap is damaged; of the blocks that could be read, at most"
+            in text
+        )
+
+
 def test_memheap_answers_in_gdb_from_the_process_and_from_its_core(owners: Path, tmp_path: Path) -> None:
     done = gdb(
         tmp_path, owners, "tbreak fgets", f"run {COUNT} < /dev/null > out", "memheap --json -o live.json --top 100",
