@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -136,6 +137,33 @@ def calls_itself(function: gdb.Symbol) -> bool:
     """Return whether the source of the *function* has a call of its own name."""
     found = find_function(source_lines(function.symtab), function.name, function.line)
     return found is not None and found.calls_itself
+
+
+def calls_to(function: gdb.Symbol, name: str, numbers: Sequence[int] = ()) -> Optional[Counter[str]]:
+    """Return how often the source of a *function* calls that of the *name*, and others that come to it.
+
+    *numbers*: of its lines, for a source that is not found by its name. None if there is no source.
+    """
+    lines, wanted = source_lines(function.symtab), split_function(name).parts[-1]
+    found = find_function(lines, str(function.name), function.line)
+    if not lines or (found is None and not numbers):
+        return None
+    text = found.body if found is not None else "\n".join(lines[min(numbers) : max(numbers)])
+    coming = {one for one in called_functions(text) if _comes_to(lines, one, wanted, {str(function.name)})}
+    return Counter({one: len(mentions(_call_pattern(one), text)) for one in {wanted, *coming}})
+
+
+def _call_pattern(function: str) -> str:
+    return name_pattern(function) + r"(?=\s*\()"
+
+
+def _comes_to(lines: Sequence[str], function: str, wanted: str, seen: set[str]) -> bool:
+    found = definition(lines, function) if function not in seen else None
+    seen.add(function)
+    return found is not None and (
+        bool(mentions(_call_pattern(wanted), found.body))
+        or any(_comes_to(lines, one, wanted, seen) for one in called_functions(found.body))
+    )
 
 
 def names(place: gdb.Symtab_and_line, effect: Effect, *, is_inlined: bool = False) -> bool:

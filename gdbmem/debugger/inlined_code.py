@@ -23,11 +23,11 @@ from gdbmem.debugger.function_source import (
     Reach,
     Step,
     calls_itself,
+    calls_to,
     line_text,
     names,
     only_write,
     reach_of,
-    source_lines,
     target_name,
 )
 from gdbmem.debugger.location import BlockKey, block_key, function_blocks
@@ -36,7 +36,7 @@ from gdbmem.debugger.stopping.signals import interruptible
 from gdbmem.debugger.terminal import file_name, gdb_text, library_at, symbol_at
 from gdbmem.steps.quiet_lines import Instruction
 from gdbmem.symbols.function_names import split_function
-from gdbmem.symbols.function_text import mentions, name_pattern
+from gdbmem.symbols.function_text import mentions
 from gdbmem.symbols.unwind_tables import find_landing_pads
 
 Calls = tuple[BlockKey, ...]
@@ -81,6 +81,10 @@ _PURE = re.compile(  # functions that compilers call once for several calls, or 
     r"(?:str(?:n?len|n?(?:case)?cmp|r?chr|str|c?spn|pbrk|coll)|wcs(?:len|cmp|chr)|mem(?:r?chr|cmp|mem)|l{0,2}abs|__errno_location"
     r"|to(?:lower|upper)|is(?:alnum|alpha|digit|space|upper|lower|punct|print|xdigit)|__ctype\w+"
     r"|(?:sqrt|a?sin|a?cos|a?tan2?|exp2?|log(?:10|2|1p)?|pow|floor|ceil|fabs|fmod|l?round|trunc|hypot|cbrt)[fl]?)$"
+)
+_REPLACED = re.compile(  # which they call another function for, or do themselves, or leave out with what it undoes
+    r"(?:(?:m|c|re)alloc|(?:aligned_|mem)alloc|free|_Z(?:n[aw]|d[al])\w+|mem(?:p?cpy|move|set)|b(?:copy|zero)|st[rp]n?cpy|strn?cat"
+    r"|v?[fs]?n?printf|f?put(?:s|c|char)|fwrite)(?:_unlocked)?$"
 )
 _ADDS_ONE_TO_MEMORY = re.compile(
     r"^(?:lock )?(?:inc[bwlq]?\s+|add[bwlq]?\s+\$0x1,|sub[bwlq]?\s+\$0xf{8}(?:f{8})?,)[^%]*\("
@@ -218,6 +222,7 @@ class _Reader:
         self._instructions: dict[int, Instruction] = {}
         self._calls: dict[int, Calls] = {}
         self._chains: dict[int, Calls] = {}  # of any function, innermost first
+        self._blocks: dict[Calls, gdb.Block] = {}  # of what is inlined, by those around it, innermost first
         self._known: dict[BlockKey, bool] = {}  # whether calls of the function are wanted
         self._lines: dict[BlockKey, tuple[str, int]] = {}
         self._successors: dict[int, list[int]] = {}
@@ -332,7 +337,9 @@ class _Reader:
 
     def _calls_at(self, address: int) -> Calls:
         inlined = self._code.blocks(address)[:-1]
-        self._chains[address] = tuple(key for key, _ in inlined)
+        chain = self._chains[address] = tuple(key for key, _ in inlined)
+        if chain not in self._blocks:
+            self._blocks.update({chain[depth:]: block for depth, (_, block) in enumerate(inlined)})
         calls = []
         for key, block in reversed(inlined):
             if key not in self._known:
@@ -728,16 +735,22 @@ class _Reader:
             if not begins or not all(self._is_whole(at, witness) for at in begins):
                 continue
             self._witness = witness if reach.is_once else None
+            is_replaced = witness.is_call and self._is_replaced(witness.target)
             own = begins if self._given or not self._is_wanted(self._block) else inlined
             if (
                 own
                 and self._lines
+                and (not is_replaced or self._is_in_all(begins))
                 and self._alternate(passages, own, effects)
                 and not self._loops_itself(begins - own)
             ):
                 return passages
             left = self._left_before(reach) if reach.is_once else None
-            if left is None or (witness.is_call and not self._given and not self._is_in_all(begins)):
+            if (
+                left is None
+                or is_replaced
+                or (witness.is_call and not self._given and not self._is_in_all(begins))
+            ):
                 continue
             counted = None if self._given or left else self._passages_at(begins, effects)
             if counted and self._alternate(counted, begins, effects):
@@ -775,9 +788,27 @@ class _Reader:
         )
 
     def _describes_all(self) -> bool:
-        """Return whether the program describes as many calls as the source of the container makes."""
-        described = Counter(self._lines[key] for key, members in self._members.items() if members)
-        return all(number <= described[line] for line, number in self._named_calls().items())
+        """Return whether the program describes as many calls as the sources make.
+
+        They are the sources of the container and of what is inlined into it, and the calls those of the function and
+        of others that come to it: nothing may be left of such a call, either.
+        """
+        made = Counter[tuple[Calls, str]]()
+        for calls, block in self._blocks.items():
+            if not self._known.get(calls[0]) or self._members[calls[0]]:
+                made[calls[1:], split_function(str(block.function)).parts[-1]] += 1
+        for at, effect in self._effects.items():
+            if effect.is_call and effect.target is not None:
+                called = split_function(symbol_at(effect.target, demangled=True).partition("@")[0]).parts
+                made[self._chains[at], next(reversed(called), "").partition(".")[0]] += 1
+        own = [line.number for at, chain in self._chains.items() if not chain and (line := self._line(at))]
+        found = {calls: calls_to(block.function, self._name) for calls, block in self._blocks.items()}
+        found[()] = calls_to(self._block.function, self._name, own)
+        return found[()] is not None and all(
+            number <= made[calls, function]
+            for calls, source in found.items() if source and not any(map(self._known.get, calls))
+            for function, number in source.items()
+        )  # fmt: skip
 
     def _is_of(self, key: BlockKey, at: int) -> bool:
         """Return whether the effect at *at* is not one of the container's that was moved between the call's code."""
@@ -804,28 +835,6 @@ class _Reader:
     def _reach_from(self, at: int, key: BlockKey) -> set[int]:
         """Return the instructions of the call to which control goes from *at*, with *at* only if it is in a loop."""
         return set().union(*(self._reach_within(one, key) for one in self._successors[at]))
-
-    def _named_calls(self) -> Counter[tuple[str, int]]:
-        """Return how often lines of the container name the function, but for those that call it."""
-        own = {
-            line for at, chain in self._chains.items() if not chain and (line := self._line(at)) is not None
-        }
-        start = gdb.find_pc_line(self._code.entry).symtab
-        numbers = [line.number for line in own if start is not None and line.file == file_name(start)]
-        calling = {
-            one.line for one in self._effects.values()
-            if one.is_call and one.target is not None
-            and re.search(rf"\b{name_pattern(self._name)}", symbol_at(one.target))
-        }  # fmt: skip
-        found = Counter[tuple[str, int]]()
-        for number, text in enumerate(source_lines(start), 1):
-            if (
-                numbers
-                and min(numbers) < number <= max(numbers)
-                and SourceLine(file_name(start), number) not in calling
-            ):
-                found[file_name(start), number] = len(mentions(name_pattern(self._name) + r"\s*\(", text))
-        return found
 
     def _begins_only(self, begins: AbstractSet[int]) -> dict[int, Passage]:
         self._counts_own = True
@@ -996,6 +1005,12 @@ class _Reader:
                 self._pure[target] = _PURE.match(name) is not None
         return self._pure[target]
 
+    @staticmethod
+    def _is_replaced(target: Optional[int]) -> bool:
+        """Return whether the function at *target* is one of the library that compilers need not call."""
+        name = symbol_at(target, demangled=False).partition("@")[0] if target is not None else ""
+        return _REPLACED.match(name) is not None
+
     def _address(self, match: re.Match[str], at: int) -> Optional[int]:
         """Return the address of the operand of the instruction *at*; None if it is unknown."""
         if match["at"]:
@@ -1042,6 +1057,10 @@ class _Reader:
             first = sorted({steps[0].line for _, _, steps in known})[:_MOST_FIRST]
             for effect, path, steps in sorted(known, key=lambda one: one[2][0].line):
                 reach = reach_of(steps, effect) if steps[0].line in first else Reach(False)
+                if not effect.is_call and only_write(effect, self._symtabs()) is None:
+                    reach = Reach(
+                        False
+                    )  # compilers drop an increase before another write, and join equal ones
                 if reach.is_once or (reach.is_once is None and not is_deeper):
                     yield effect, reach, self._begins_with(effect, path, effects)
 
@@ -1363,11 +1382,12 @@ def landing_pads(address: int) -> frozenset[int]:
 
 
 def functions_with(
-    witness: Effect, is_wanted: Callable[[gdb.Block], bool], known: AbstractSet[BlockKey]
+    witness: Effect, is_wanted: Callable[[gdb.Block], bool], name: str, known: AbstractSet[BlockKey]
 ) -> Optional[dict[BlockKey, gdb.Block]]:
     """Return functions with code that does what the *witness* does, and whose source does not say so.
 
-    They have calls which nothing describes. Those *known* are left out. None: the code is too large to be searched.
+    They have calls of the wanted function *name* which nothing describes, unless their source shows that they make
+    none. Those *known* are left out. None: the code is too large to be searched.
     """
     found: dict[BlockKey, gdb.Block] = {}
     references = _references(witness) if witness.target is not None else []
@@ -1379,6 +1399,9 @@ def functions_with(
             continue
         place = gdb.find_pc_line(at)
         is_line = place.symtab is not None and (file_name(place.symtab), place.line) == witness.line
+        calls = calls_to(blocks[-1].function, name)
+        if calls is not None and not any(calls.values()):
+            continue
         if is_line or not names(place, witness, is_inlined=len(blocks) > 1):
             found[block_key(blocks[-1])] = blocks[-1]
     return found

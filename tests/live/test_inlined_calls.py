@@ -234,6 +234,8 @@ COUNTED = {
         frozenset({"take", "drop", "credit", "wait", "keep", "chain", "sure", "use"}),
         frozenset({"walk", "weigh"}),
     ),
+    # It drops what they do in some of their calls.
+    "inlined_dropped": Counted(("note", "enter", "hit", "make", "grow"), frozenset()),
 }
 
 
@@ -451,7 +453,7 @@ def test_a_point_on_a_line_of_inlined_code_says_where_gdb_puts_it_and_names_the_
 @pytest.mark.parametrize(
     ("compiler", "level"), cover(BUILDS, lambda compiler, level: (compiler, level) == ("clang++", ("-O2",)))
 )
-def test_copies_of_a_body_of_one_line_are_counted_if_its_source_makes_one_call_and_named_otherwise(
+def test_copies_of_a_body_of_one_line_are_counted_or_named(
     program: Program, scratch: Path, compiler: str, level: tuple[str, ...]
 ) -> None:
     points = "points: [{at: makes_one, name: b}, {at: makes_one, name: e, after: true}, {at: makes_two}]\n"
@@ -459,7 +461,8 @@ def test_copies_of_a_body_of_one_line_are_counted_if_its_source_makes_one_call_a
     target.touch()  # it may be from an earlier test run: a source that is newer is not trusted
     played = play(points, scratch, program=target)
     said = [one["message"] for one in played.facts["warnings"] if one["slug"] == "inlined-unclear"]
-    assert [point["hits"] for point in played.facts["points"]][:2] == [8, 8]
+    if [point["hits"] for point in played.facts["points"]][:2] != [8, 8]:  # compilers need not call malloc
+        assert any("'makes_one' is inlined at 3 lines" in one for one in said)
     if played.facts["points"][2]["hits"] != 6:
         assert any("'makes_two' is inlined at 1 line" in one for one in said)
 

@@ -146,7 +146,7 @@ class InlinedCalls:
         known = set(self._codes)
         for witness in {code.witness for code in codes if code.witness is not None}:
             others = inlined_code.functions_with(
-                witness, lambda block: is_named(name, str(block.function)), known
+                witness, lambda block: is_named(name, str(block.function)), "::".join(name.parts), known
             )
             for block in (others or {}).values():
                 self._add(block, name, witness)
@@ -175,7 +175,7 @@ class InlinedCalls:
                 self.listener.note(
                     f"'{self._location}' is code that is inlined into {', '.join(callers)}: a hit is where gdb takes a"
                     " statement of this line to begin, which may be more or less often than it is executed; a point on"
-                    f" {inner} counts its calls"
+                    f" {inner} counts its calls, or says that they can't be counted"
                 )
 
     def _note_others(self, block: gdb.Block) -> None:
@@ -456,14 +456,11 @@ def _shared(here: _Frame, calls: inlined_code.Calls) -> int:
 def _unclear(location: str, places: Sequence[tuple[str, int]], *, ends: bool) -> str:
     named = ", ".join(f"{PurePath(file).name}:{line}" for file, line in places[:_NAMED_LINES])
     more = f" and {plural(len(places) - _NAMED_LINES, 'more line')}" if len(places) > _NAMED_LINES else ""
-    what, instead = (
-        ("calls and their ends", "the line that is executed after each of them")
-        if ends
-        else ("calls", "a line that calls it")
-    )
+    what = "calls and their ends" if ends else "calls"
     return (
         f"'{location}' is inlined at {plural(len(places), 'line')} ({named}{more}) so that its {what} can't be counted:"
-        f" the compiler may have joined, copied or moved them; put a point at {instead}, or compile with -fno-inline"
+        " the compiler may have joined, copied or moved them, and what is on those lines as well; compile with"
+        " -fno-inline"
     )
 
 
