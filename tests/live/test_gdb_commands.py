@@ -112,6 +112,10 @@ def test_the_options_of_a_diff(program: Program, scratch: Path) -> None:
         assert "(3 snapshots); steadily at" in user.type("massif-diff a b c")
         assert "the page is page.html" in user.type("massif-diff a c --html page.html")
         assert f'data-value="{200 * 136}"' in (scratch / "page.html").read_text()
+        assert "the page is mine.html" in user.type("massif-diff a c --mine remember --html mine.html")
+        assert "--focus: 'remember(' is not a regular expression" in user.type(
+            "massif-diff --focus remember("
+        )
         assert "is not a name of a page" in user.type("massif-diff a c --html page.json")
         assert "has no unit" in user.type("massif-diff --min 10")
         assert "--by can't be 'nonsense'; it is one of: path" in user.type("massif-diff --by nonsense")
