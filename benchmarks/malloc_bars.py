@@ -1,4 +1,4 @@
-"""What stands at no one moment in a test: heaps of busy mallocs beside their own figures, requests answered, harm done.
+"""Heaps of busy mallocs beside their own figures, requests that copies answer, and harm that a killed command does.
 
     python -m benchmarks.malloc_bars figures jemalloc LIBRARY [--stops 50] [--loader LD.SO --path FOLDER]
     python -m benchmarks.malloc_bars requests jemalloc LIBRARY [--stops 300]
