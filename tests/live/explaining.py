@@ -79,5 +79,12 @@ def slugs(ledger: Ledger) -> set[str]:
     return {notice.slug for notice in ledger.notices}
 
 
+def unexpected(errors: str) -> str:
+    """Return the complaints but those of a busy machine, on which a stopped process may wait for long."""
+    return re.sub(
+        r"^gdbmem: process \d+ .* is stopped for about .* are (?:read|copied)\n", "", errors, flags=re.M
+    )
+
+
 def gdbmem(*words: object) -> subprocess.CompletedProcess[str]:
     return shell(GDBMEM, *map(str, words))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 import subprocess
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 
 from gdbmem.text import format_size
 from tests.conftest import Program
+from tests.live.explaining import unexpected
 from tests.live.pools import Server
 from tests.live.test_bfc_pool import PLAIN, made, pool_program
 from tests.live.user import GDBMEM
@@ -25,11 +25,6 @@ def rows_of(text: str) -> list[str]:
     return [
         line for line in text.splitlines() if "the request " in line and "MiB" in line.split("the request")[0]
     ]
-
-
-def unexpected(errors: str) -> str:
-    """Return the complaints but those of a busy machine, on which a stopped process may wait for long."""
-    return re.sub(r"^gdbmem: process \d+ .* is stopped for about .* are read\n", "", errors, flags=re.M)
 
 
 def test_each_walk_is_a_row_and_the_end_states_what_grew(program: Program, scratch: Path) -> None:

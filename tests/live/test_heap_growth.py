@@ -14,7 +14,7 @@ import pytest
 from gdbmem import api
 from gdbmem.api.heaps import read_heap
 from tests.conftest import Program
-from tests.live.explaining import Running, gdbmem, running
+from tests.live.explaining import Running, gdbmem, running, unexpected
 from tests.live.test_memexplain import gdb
 from tests.live.test_recipes_live import play
 from tests.live.user import GDBMEM
@@ -97,7 +97,7 @@ def test_a_gate_passes_what_did_not_grow_fails_what_did_and_says_where_it_cannot
         done = gdbmem(
             "heap", *(words or (target.pid, "--since", first)), *(f"--fail-on={one}" for one in limits)
         )
-        return done.returncode, done.stderr
+        return done.returncode, unexpected(done.stderr)
 
     with running([moments, COUNT], EXACT) as target, running([moments, COUNT // 2], EXACT) as second:
         gdbmem("heap", target.pid, "--save", first)
@@ -135,8 +135,8 @@ def test_files_are_written_although_nobody_reads_what_is_printed(moments: Path, 
     with running([moments, COUNT], EXACT) as target:
         for words in (("heap", "--save", str(tmp_path / "saved.json")), ("explain", *drawn)):
             command = [GDBMEM, *words, str(target.pid)]
-            done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, check=False)
-            assert (done.returncode, done.stderr) == (128 + 13, b"")
+            done = subprocess.run(command, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+            assert (done.returncode, unexpected(done.stderr)) == (128 + 13, "")
     os.close(writing)
     assert read_heap(str(tmp_path / "saved.json")).view.live_blocks > COUNT
     assert (tmp_path / "map.svg").read_text().endswith("</svg>\n")
@@ -184,7 +184,7 @@ def test_a_saved_heap_that_was_changed_is_refused_by_one_sentence(moments: Path,
             blocks = {**document["saved"]["blocks"], column: value}
             changed.write_text(json.dumps({**document, "saved": {**document["saved"], "blocks": blocks}}))
             done = gdbmem("heap", target.pid, "--since", changed)
-            assert re.match(r"gdbmem: .*\[bad-heap\]\n$", done.stderr), done.stderr
+            assert re.match(r"gdbmem: .*\[bad-heap\]\n$", unexpected(done.stderr)), done.stderr
         whole = gdbmem("heap", target.pid, "--since", answer)
         part = gdbmem("heap", target.pid, "--since", first, "--leaks")
         no_run = gdbmem("heap", target.pid, "--save", tmp_path / "none:loaded")
