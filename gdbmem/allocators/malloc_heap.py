@@ -7,14 +7,16 @@ return None unless the allocator's own invariants prove the layout that they ass
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.allocators.live_blocks import Blocks
 from gdbmem.arrays import distinct, import_numpy
+from gdbmem.errors import Notice
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import Memory
+from gdbmem.text import plural
 
 # Kinds of spans, as in `Spans.kinds`.
 SLAB = 0  # blocks of one size, live or not
@@ -111,3 +113,23 @@ class MallocHeap(NamedTuple):
         blocks = self.read_blocks()
         counted = int(self.spans.live_blocks.sum()) - sum(self.cached.values()) - blocks.unlisted
         return blocks._replace(doubtful=max(len(blocks.starts) - counted, 0))
+
+    def notices_on(self, blocks: Blocks) -> Iterator[Notice]:
+        """Yield a notice if the list of *blocks*, live_blocks(), differs from the heap's own counts."""
+        parts = []
+        if blocks.unlisted:
+            parts.append(
+                f"{plural(blocks.unlisted, 'live block')} of {self.allocator} are left out: which blocks of their slabs"
+                " are free could not be read"
+            )
+        if blocks.doubtful:
+            parts.append(
+                f"{plural(blocks.doubtful, 'block')} of {self.allocator} count as live, though a cache keeps as many"
+                " that could not be told from them"
+            )
+        if not self.is_complete:
+            parts.append(
+                f"freed blocks that caches of {self.allocator} keep count as live: {self.unread_caches}"
+            )
+        if parts:
+            yield Notice("blocks-unlisted", "; ".join(parts))

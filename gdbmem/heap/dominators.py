@@ -107,8 +107,10 @@ def chain_ends(up: Any) -> Any:
         here = up[begin : begin + _AT_A_TIME]
         # Lists: where each leads to the one before, all lead where the first of them does.
         place = np.arange(len(here), dtype=here.dtype)
-        place[1:][here[1:] == place[1:] + (begin - 1)] = 0
-        here[:] = here[np.maximum.accumulate(place)]
+        follows = here[1:] == place[1:] + (begin - 1)
+        if _OFTEN * np.count_nonzero(follows) > len(here):
+            place[1:][follows] = 0
+            here[:] = here[np.maximum.accumulate(place)]
         while True:
             further = np.where(here >= begin, here.take(here - begin, mode="clip"), here)
             if (further == here).all():

@@ -64,14 +64,9 @@ class Graph:
     def sizes_of(self, nodes: Any) -> Any:
         """Return the bytes of each of *nodes*, int64: 0 for places and for -1."""
         np = import_numpy()
-        is_block = (nodes >= 0) & (nodes < self.blocks)
-        blocks = np.where(is_block, nodes, 0)
-        sizes = np.zeros(len(blocks), np.int64)
-        if self.blocks:
-            sizes += self.unit[blocks + 1]
-            sizes -= self.unit[blocks]
-            sizes *= is_block
-            sizes <<= 4
+        sizes = self.unit.take(nodes + 1, mode="clip").astype(np.int64)
+        sizes -= self.unit.take(nodes, mode="clip")
+        sizes <<= 4
         return sizes
 
     def bytes_by(self, kind: Any, count: int) -> Any:

@@ -275,7 +275,7 @@ def _to_parents_of_objects(edges: Edges, sizes: Any) -> Any:
     for sure, source, target in _sure(edges):
         some, origin = objects.ends(source, target)
         kind = _kinds_of(sizes[source[some]], edges.offsets[sure[some]], origin != source[some])
-        usual += np.bincount(kind, minlength=len(usual)).astype(np.int32)
+        np.add.at(usual, kind, np.int32(1))  # a plain 1 takes forty times as long: its type is another one
         back = _pairs_of(target[some], origin)
         at = np.flatnonzero(table[back * np.uint64(_SPREADING) >> shift])
         where = np.searchsorted(from_parts, back[at])
@@ -332,8 +332,9 @@ def _objects(edges: Edges, count: int) -> _Objects:
     own = np.arange(count, dtype=np.int32)
     holder, several = own.copy(), np.zeros(count, bool)
     for _, source, target in _sure(edges):
+        before = holder.take(target)
+        several[target[np.flatnonzero((before != target) & (before != source))]] = True
         holder[target] = source
-    for _, source, target in _sure(edges):
         several[target[np.flatnonzero(holder.take(target) != source)]] = True
     np.copyto(holder, own, where=several)
     return _Objects(holder, holder == own)

@@ -159,7 +159,9 @@ def _deques(words: Any, at: Any, to: Any, blocks: Blocks) -> Rings:
     np = import_numpy()
     some = at[: np.searchsorted(at, len(words) - 9)]
     some = np.flatnonzero(words[some + 1] - np.uint64(8) < np.uint64(LONGEST))
-    slots = words[at[some] + 1].view(np.int64)
+    slots = words[at[some] + 1]
+    is_inside = np.flatnonzero(words[at[some] + 5] - words[at[some]] < slots * np.uint64(8))
+    some, slots = some[is_inside], slots[is_inside].view(np.int64)
     some = some[fits(sizes_of(blocks, to[some]), 8 * slots, blocks)]
     begin, low, high = (words[at[some] + n].view(np.int64) for n in (0, 5, 9))
     room = words[at[some] + 1].view(np.int64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Callable, Optional
@@ -20,17 +20,17 @@ from gdbmem.allocators.glibc.blocks import ChunkTable, TypeSums, chunk_tables, s
 from gdbmem.allocators.glibc.heap import HeapReading
 from gdbmem.allocators.glibc.one_block import view_chunk
 from gdbmem.allocators.glibc.vectors import FoundPointer, find_pointers, find_vectors
-from gdbmem.errors import Notice, TargetError
+from gdbmem.errors import TargetError
 from gdbmem.inspection.block_queries import BINS, MAP, MAP_IF_ANY, TYPES, VECTORS, BlockQueries
+from gdbmem.inspection.class_names import constant_files, namer
 from gdbmem.inspection.ledger_parts import note_unused, resident_bytes, variable_areas
-from gdbmem.ledger.blocks import class_of, name_types, sum_vectors
+from gdbmem.ledger.blocks import name_types, sum_vectors
 from gdbmem.ledger.heap_map import map_heap, map_mallocs
 from gdbmem.ledger.ledger import ProcessImage
-from gdbmem.linux.elf.objects import ObjectSymbols, VtableSymbols
-from gdbmem.linux.memory.maps import Ranges, mapping_at
+from gdbmem.linux.elf.objects import ObjectSymbols
+from gdbmem.linux.memory.maps import mapping_at
 from gdbmem.model import heap_blocks
 from gdbmem.model.memory import Memory, MemoryUnreadable, word_at
-from gdbmem.text import plural
 
 # Single blocks of allocators that replace malloc: one with its neighbours, and what a block can't be told of.
 
@@ -57,29 +57,6 @@ def open_heaps(reading: ProcessImage) -> list[Question]:
         if blocks is not None and reading.heap_view is not None:
             found.append(Question(reading.heap_view, BlockColumns(heap, blocks)))
     return found
-
-
-def open_notices(heaps: Sequence[Question]) -> Iterator[Notice]:
-    """Yield a notice for each heap whose list of blocks differs from its own counts."""
-    for _, columns in heaps:
-        blocks, name = columns.blocks, columns.heap.allocator
-        parts = []
-        if blocks.unlisted:
-            parts.append(
-                f"{plural(blocks.unlisted, 'live block')} of {name} are left out: which blocks of their slabs are free"
-                " could not be read"
-            )
-        if blocks.doubtful:
-            parts.append(
-                f"{plural(blocks.doubtful, 'block')} of {name} count as live, though a cache keeps as many that could"
-                " not be told from them"
-            )
-        if not columns.heap.is_complete:
-            parts.append(
-                f"freed blocks that caches of {name} keep count as live: {columns.heap.unread_caches}"
-            )
-        if parts:
-            yield Notice("blocks-unlisted", "; ".join(parts))
 
 
 def view_block(
@@ -153,20 +130,6 @@ def what_lies_at(heap: malloc_heap.MallocHeap, address: int) -> str:
 
 
 _MOST_NAMED = 16
-NameOf = Callable[[int], Optional[str]]
-
-
-def namer(reading: ProcessImage, memory: Memory) -> NameOf:
-    """Return a function from the address of a vtable to the mangled name of its class; None for other addresses."""
-    files, symbols = constant_files(reading), VtableSymbols(reading.images, reading.open)
-    in_file = files.__contains__
-    return lambda vtable: class_of(memory, vtable, in_file, symbols.name) if vtable in files else None
-
-
-def constant_files(reading: ProcessImage) -> Ranges:
-    """Return the mapped parts of files that may contain vtables."""
-    # Vtables are constant; lists end at variables in the same files.
-    return Ranges((m.start, m.end) for m in reading.mappings if m.is_file and "w" not in m.permissions)
 
 
 def look_at_chunk(
@@ -338,7 +301,10 @@ def _find_types(
     areas = variable_areas(reading)
     heap = reading.heap if reading.heap is not None and reading.heap.is_used else None
     mmapped = heap.mmapped if heap is not None else ()
-    notices = [*(heap.notices if heap is not None else ()), *open_notices(others)]
+    notices = [
+        *(heap.notices if heap is not None else ()),
+        *(one for other in others for one in other.columns.heap.notices_on(other.columns.blocks)),
+    ]
     found = find_vectors(memory, tables, mmapped, areas, pure=queries.pure) if heap is not None else []
     for other in others:
         found += find_block_vectors(other, areas).vectors()

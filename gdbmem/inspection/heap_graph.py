@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
 
-from gdbmem.allocators.block_columns import BlockColumns, Question
 from gdbmem.allocators.data_words import ZeroedMemory
 from gdbmem.allocators.glibc.columns import ColumnWalker
 from gdbmem.allocators.malloc_heap import LARGE, SLAB, MallocHeap
@@ -24,7 +23,7 @@ from gdbmem.heap.places import Outside, find_places, memory_of_glibc
 from gdbmem.heap.saved import mangled_names_in, save_heap
 from gdbmem.heap.text import encoded, in_words
 from gdbmem.heap.words import Edges, find_edges
-from gdbmem.inspection.block_answers import constant_files, namer, open_notices
+from gdbmem.inspection.class_names import constant_files, namer
 from gdbmem.inspection.ledger_parts import variable_areas
 from gdbmem.inspection.live_process import read_live
 from gdbmem.inspection.read_process import find_malloc, read_core, read_process
@@ -105,7 +104,7 @@ class _Reading:
         assert self.found is not None
         self.found.allocator = heap.allocator
         notices = [notice for notice in reading.notices if notice.slug in _KEPT_OF_OTHERS]
-        notices += open_notices([Question(view, BlockColumns(heap, live))])
+        notices += heap.notices_on(live)
         if 8 * len(small) > _WORTH_SAYING * int(sizes.sum()):
             text = (
                 f"of blocks of 8 bytes, {len(small):,}, only the words that lead to others are in the graph"

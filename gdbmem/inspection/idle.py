@@ -18,7 +18,7 @@ from gdbmem.allocators.glibc.tallies import HeapTally
 from gdbmem.allocators.glibc.trails import UNIT
 from gdbmem.allocators.glibc.vectors import find_vectors
 from gdbmem.arrays import import_numpy
-from gdbmem.inspection.block_answers import constant_files, namer
+from gdbmem.inspection.class_names import constant_files, namer
 from gdbmem.inspection.ledger_parts import variable_areas
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.ledger.idle import idle_memory, idle_sizes, idle_types
