@@ -256,7 +256,7 @@ class _Search:
             before, queue = queue, following
             levels += 1
             if levels >= trial and not back and len(queue) == len(before):
-                while len(ahead := self._ahead(before, queue)) > 1:
+                while len(ahead := self._ahead(before, queue)):
                     self._add(out, ahead[:-1].ravel())
                     before, queue = (array("i", row.tobytes()) for row in ahead[-2:])
                     out, trial = queue[:], _BEFORE_AHEAD
@@ -283,6 +283,8 @@ class _Search:
         rows = rows[: _true_rows((rows >= 0) & (rows < self.graph.blocks))].astype(np.int32)
         rows = rows[: _true_rows(self._lead_on(np.array(before, np.int32), rows)) + 1]
         found = rows[1:]
+        if len(found) < 2:
+            return found[:0]  # nothing is gained
         self.parent[found] = rows[:-1]
         if (self.parent[found] == rows[:-1]).all():
             return found

@@ -124,6 +124,21 @@ def test_lists_of_any_order_are_found_each_block_once_and_behind_the_one_that_le
         assert [depth[node] for node in order] == sorted(depth.values()), f"seed {seed}"
 
 
+@pytest.mark.parametrize("length", [2, 3, 4, 5])
+@pytest.mark.parametrize("skipped", range(5))
+def test_no_block_of_a_list_is_lost_whose_blocks_were_allocated_a_few_at_a_time(
+    length: int, skipped: int
+) -> None:
+    runs = [list(range(begin, begin + length)) for begin in range(0, 6_000, length)]
+    random.Random(length).shuffle(runs)
+    order = [node for run in runs for node in run][skipped:]
+    rows: list[list[tuple[int, int]]] = [[] for _ in range(6_000 + length)]
+    for node, following in zip(order, order[1:]):
+        rows[node].append((0, following))
+    graph = graph_of(rows, [(0, order[0])])
+    assert [node for node in search(graph).order.tolist() if node < graph.blocks] == order
+
+
 def test_nodes_that_only_links_back_lead_to_are_held_all_the_same() -> None:
     count = 100
     rows = [[(0, node + 1)] * (node + 1 < count) + [(1, node - 1)] * (node > 0) for node in range(count)]
