@@ -140,10 +140,11 @@ def test_threads_that_sleep_inside_an_allocator_leave_an_answer_or_the_reason_wh
         time.sleep(0.3)
         assert target.type("halt\n").readline() == "halted\n"
         before = state_of(target)
-        rows = [row for row in explain(target.pid, tried="all").tried if row.allocator == allocator]
-        (row,) = [row for row in rows if row.returns_all]
+        ledger = explain(target.pid, tried="all")
+        (row,) = [row for row in ledger.tried if row.allocator == allocator and row.returns_all]
         assert (row.returned_bytes is None) == bool(row.why_not)
         assert row.copies <= 3
+        assert [notice.slug for notice in ledger.notices].count("arena-locked") <= 1  # not one for each arena
         assert state_of(target) == before
 
 

@@ -257,6 +257,7 @@ def read_heap(
     caches = read_caches(memory, states, threads, mappings, tls_bytes)
     threads_inside = max(threads_inside, sum(state.locked for state in states))
     reading = HeapReading(found, parameters, caches, threads_inside)
+    _note_locked(reading, [state.number for state in states if state.locked])
     break_end = next((m.end for m in mappings if m.name == "[heap]"), 0)
     for state in states:
         reading.arenas.append(_read(memory, state, caches, reading, walker or choose_walker(), break_end))
@@ -270,6 +271,17 @@ def read_heap(
     return reading
 
 
+def _note_locked(reading: HeapReading, numbers: Sequence[int]) -> None:
+    if not numbers:
+        return
+    reading.is_exact = False
+    text = f"a thread was changing arena {numbers[0]} when it was stopped: a few blocks may be miscounted"
+    if len(numbers) > 1:
+        which = ", ".join(map(str, numbers))
+        text = f"threads were changing arenas {which} when they were stopped: a few blocks of each may be miscounted"
+    reading.notices.append(Notice("arena-locked", text))
+
+
 def _is_whole(arena: ArenaReading) -> bool:
     """Return whether all of the arena's chunks were walked."""
     return not arena.state.unfound_bytes and all(t.stopped_why != CORRUPT for t in arena.tallies)
@@ -279,14 +291,6 @@ def _read(
     memory: Memory, state: ArenaState, caches: Caches, reading: HeapReading, walker: Walker, break_end: int
 ) -> ArenaReading:
     arena = ArenaReading(state)
-    if state.locked:
-        reading.notices.append(
-            Notice(
-                "arena-locked",
-                f"a thread was changing arena {state.number} when it was stopped: a few blocks may be miscounted",
-            )
-        )
-        reading.is_exact = False
     if state.top_word & ~7 != state.top_bytes:
         what = f"the top chunk at 0x{state.top:x} has the size word 0x{state.top_word:x}"
         reading.damages.append(
