@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gdbmem.api.heaps import (
         heap,
+        heap_blocks,
         heap_growth,
         heap_of_core,
         read_heap,
@@ -63,7 +64,8 @@ if TYPE_CHECKING:
 # not import the code that reads processes (importing all takes 300 ms more).
 _HOMES = {
     "api.heaps": (
-        "heap", "heap_growth", "heap_of_core", "read_heap", "whole_heap", "whole_heap_of_core", "write_heap",
+        "heap", "heap_blocks", "heap_growth", "heap_of_core", "read_heap", "whole_heap", "whole_heap_of_core",
+        "write_heap",
     ),
     "api.ledgers": ("explain", "explain_container", "explain_core", "explain_workers", "read_ledger"),
     "api.profiles": (
@@ -136,6 +138,7 @@ __all__ = [
     "explain_workers",
     "export",
     "heap",
+    "heap_blocks",
     "heap_growth",
     "heap_of_core",
     "load_recipe",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Optional, Union
 
 from gdbmem.errors import InputError, UsageError
 from gdbmem.files import replace_file
@@ -22,6 +22,7 @@ __all__ = [
     "HeapView",
     "SavedHeap",
     "heap",
+    "heap_blocks",
     "heap_growth",
     "heap_of_core",
     "keep_heap",
@@ -120,6 +121,22 @@ def heap_growth(
     from gdbmem.heap.growth import compared  # with numpy
 
     return compared(before, after, names)
+
+
+def heap_blocks(saved: SavedHeap) -> tuple[Any, Any, Any]:
+    """Return address, size (bytes) and holder of each live block of *saved*, as numpy arrays (int64).
+
+    The holder is its place in ``saved.holders``; -1: no word leads to the block, -2: only words that are probably no
+    pointers do. Raises InputError if *saved* is damaged, or has no list of blocks, because these are too many.
+    """
+    from gdbmem.heap.saved import unpacked  # with numpy
+
+    if saved.blocks is None:
+        raise InputError("the heap has too many blocks to be saved one by one", slug="bad-heap")
+    try:
+        return unpacked(saved)
+    except ValueError as error:
+        raise InputError(f"the heap can't be read: {error}", slug="bad-heap") from None
 
 
 def place_to_save(text: str) -> Optional[tuple[Run, str]]:

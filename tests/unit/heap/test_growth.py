@@ -10,6 +10,7 @@ from typing import Any, Optional
 
 import pytest
 
+from gdbmem.api import heap_blocks
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.documents import read_heap
@@ -53,6 +54,15 @@ def test_what_was_held_and_is_lost_is_named_by_its_former_holder() -> None:
     }  # fmt: skip
     again = compared(SECOND, SECOND, NAMES)
     assert (again.lost.most_bytes, again.lost.groups, again.holders, again.types) == (0, [], [], [])
+
+
+def test_the_blocks_of_a_saved_heap_are_columns_that_add_up_to_its_holders() -> None:
+    addresses, sizes, holders = heap_blocks(SECOND)
+    assert (len(addresses), sizes.sum()) == (SECOND.view.live_blocks, SECOND.view.live_bytes)
+    for place, one in enumerate(SECOND.holders):
+        assert sizes[holders == place].sum() == one.bytes
+    with pytest.raises(InputError, match="too many blocks"):
+        heap_blocks(replace(SECOND, blocks=None))
 
 
 @pytest.mark.parametrize(
