@@ -151,6 +151,10 @@ def _note_forks(launch: Launch, outcome: Outcome) -> None:
     past = launch.supervisor.past
     files = [file for process in past for file in process.histories_of_children()]
     without = sum(process.children_without_history() for process in past)
+    if (
+        children is not None and not launch.job.is_native
+    ):  # a short one that was killed, or may not write there
+        without = max(without, children.forked - len(files))
     outcome.forks += len(files) + without
     if without or not files:
         return

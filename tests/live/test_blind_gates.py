@@ -30,7 +30,7 @@ WAYS = (
     "messages", "away-file", "away-detached", "away-messages", "pipes", "sockets", "code",
     "registered", "aio", "in-flight", "packets", "unshown", "posix",
     "populate", "populate-write", "mlock", "mremap", "alloca", "data-file", "read", "threads",
-    "preload", "static", "fork", "left", "exec", "exec-through", "self-spawn", "self-fork", "self-clone",
+    "preload", "static", "fork", "fork-killed", "left", "exec", "exec-through", "self-spawn", "self-fork", "self-clone",
     "self-twice", "self-popen", "self-system", "once", "end-exit", "end-kill", "end-segv", "end-abort",
 )  # fmt: skip
 ENDS = {"end-exit": "3", "end-kill": "SIGKILL", "end-segv": "SIGSEGV", "end-abort": "SIGABRT"}
@@ -40,6 +40,7 @@ ALWAYS = {
     ("end-kill", "gperftools"),
     ("code", "memcheck"),
     ("fork", "jemalloc"),
+    ("fork-killed", "massif"),
     ("left", "massif"),
     ("exec-through", "faults"),
     ("self-spawn", "massif"),
@@ -73,7 +74,7 @@ pytestmark = [pytest.mark.needs("gdb", "valgrind", "gcc"), pytest.mark.usefixtur
 
 def sees_nothing(way: str, engine: str) -> bool:
     """Whether nothing bounds what the engine misses, so that a wide limit can't be judged either."""
-    if way in ("exec", "exec-through", "once", "left", *ENDS) or way.startswith("self-"):
+    if way in ("exec", "exec-through", "once", "left", "fork-killed", *ENDS) or way.startswith("self-"):
         return True
     return (way == "static" and engine in ("massif", "memcheck")) or (way == "fork" and engine in NATIVE)
 

@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/msg.h>
+#include <sys/prctl.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -279,10 +280,27 @@ int main(int count, char **words) {
                 _exit(0);
             }
             wait(0);
+        } else if (!strcmp(way, "fork-killed") && round == 5) {
+            int ends[2];
+            if (pipe(ends))
+                return 2;
+            pid_t child = fork();
+            if (child == 0) {
+                for (int i = 0; i < ROUNDS; i++)
+                    memset(malloc(size), 1, size);
+                close(ends[1]);
+                pause();
+            }
+            close(ends[1]);
+            if (read(ends[0], pool, 1))
+                return 2;
+            kill(child, SIGKILL);
+            wait(0);
         } else if (!strcmp(way, "left") && round == 5) {
             if (fork() == 0) {
                 for (int i = 0; i < ROUNDS; i++)
                     memset(malloc(size), 1, size);
+                prctl(PR_SET_PDEATHSIG, SIGKILL);  // works until the program has ended
                 pause();
             }
         } else if (!strncmp(way, "self-", 5) && round == 5)
