@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import gdb
 
@@ -15,7 +15,6 @@ from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.memwatch.commands.auto import auto
 from gdbmem.debugger.memwatch.commands.settings import patience, setting
 from gdbmem.debugger.memwatch.commands.showing import show_steps, source_lines
-from gdbmem.debugger.memwatch.driving.stepping import Stepper, StepRequest
 from gdbmem.debugger.memwatch.driving.stop_recorder import require_live_thread
 from gdbmem.debugger.memwatch.gauges.gauge import accounts
 from gdbmem.debugger.program import NATIVE, NOTHING, VALGRIND, target_kind
@@ -25,6 +24,9 @@ from gdbmem.linux.memory.resident import known_exactness
 from gdbmem.steps.steps import print_sums, steps_json, sum_steps
 from gdbmem.terminal.console import open_output
 from gdbmem.text import plural
+
+if TYPE_CHECKING:
+    from gdbmem.debugger.memwatch.driving.stepping import StepRequest
 
 _MOST_STEPS = 10_000_000
 # The options surround gdb's own argument, which is kept as typed.
@@ -81,6 +83,8 @@ class StepCommand(Driving):
     """`memwatch next`, `step`, `nexti`, `stepi`, `until`, `advance`, `finish`."""
 
     def request(self, args: argparse.Namespace) -> StepRequest:
+        from gdbmem.debugger.memwatch.driving.stepping import StepRequest  # slow to import
+
         command = self.name.split()[1]
         lock = args.lock or setting("lock")
         common = {"lock": lock, "timeout_seconds": patience(args.timeout), "source": args.source}
@@ -89,6 +93,8 @@ class StepCommand(Driving):
         return StepRequest(command, args.argument, **common)
 
     def act(self, args: argparse.Namespace, stream: TextIO) -> None:
+        from gdbmem.debugger.memwatch.driving.stepping import Stepper  # slow to import
+
         stepper = Stepper(self.request(args))
         try:
             with stepper.prepared():

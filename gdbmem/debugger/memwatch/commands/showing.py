@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Optional, TextIO
 
 import gdb
 
-from gdbmem.debugger.memwatch.driving.fast_steps import in_full
 from gdbmem.debugger.memwatch.driving.stop_recorder import selected_thread
 from gdbmem.debugger.stopping.interrupting import without_announcement
 from gdbmem.debugger.terminal import console_on
@@ -57,6 +56,8 @@ def _show_table(stepper: Stepper, top: Optional[int], stream: TextIO) -> None:
 
 def _show_stop(stepper: Stepper) -> None:
     """Print the program's location as gdb itself would have."""
+    from gdbmem.debugger.memwatch.driving.fast_steps import in_full  # slow to import
+
     if not stepper.capture.holds_back:
         return
     for line in stepper.capture.news:
