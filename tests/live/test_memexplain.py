@@ -141,7 +141,7 @@ def test_memtrim_says_what_it_will_call_before_it_does(program: Program, tmp_pat
         "break read",
         "run middle </dev/zero",
         "memexplain -o x",
-        f"{called}; malloc_calls.call_malloc = lambda name, _: sys.stderr.write(f'{{name}} runs\\n')",
+        f"{called}; malloc_calls.call_malloc = lambda name, *_: sys.stderr.write(f'{{name}} runs\\n')",
         "memtrim --json -o trim.json",
     )
     predicted = format_size(document(tmp_path / "trim.json")["predicted_bytes"])
