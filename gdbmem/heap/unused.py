@@ -183,8 +183,8 @@ def _of_rust(
     how many are. Source: alloc::raw_vec, vec, collections::vec_deque; hashbrown's raw.rs.
     """
     np = import_numpy()
-    some = np.flatnonzero(words[np.minimum(at + 1, len(words) - 1)] < np.uint64(LONGEST))
-    some = some[(at[some] > 0) & (at[some] < len(words) - 3)]
+    begin, end = np.searchsorted(at, (1, len(words) - 3))
+    some = np.flatnonzero(words[at[begin:end] + 1] - np.uint64(1) < np.uint64(LONGEST - 1)) + begin
     place = at[some]
     before, after, further = (words[place + n].view(np.int64) for n in (-1, 1, 2))
     is_vector = (before >= after) & (before < LONGEST) & (after > 0)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.gather import gather_words
-from gdbmem.arrays import import_numpy, index_type, joined, places_of, release_freed_memory, runs_of
+from gdbmem.arrays import import_numpy, index_type, joined, release_freed_memory, runs_of
 from gdbmem.heap.blocks import HEADER, Blocks
 from gdbmem.heap.unused import LONGEST, Containers, fits, sizes_of
 from gdbmem.linux.memory.maps import Ranges
@@ -143,7 +143,7 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges, *, only_leaks: boo
                 column.append(values)
     to, offsets, doubtful, weak, far = (joined(column) for column in columns)
     release_freed_memory()
-    doubts.settle(count, doubtful, weak, strings)
+    doubts.settle(count, offsets, doubtful, weak, strings)
     doubtful[joined(short)] = True
     of_strings = np.flatnonzero(weak == _STRING_WORD)
     weak = np.minimum(weak, 1, out=weak).view(bool)
@@ -218,42 +218,40 @@ class _Doubts:
     """
 
     def __init__(self, blocks: Blocks) -> None:
-        np = import_numpy()
         self._blocks = blocks
-        self._edges = 0
-        none = np.zeros(0, np.int32)
-        # Of those in doubt: their numbers, blocks, and the sizes of these with the offsets.
-        self._columns: tuple[list[Any], ...] = [none], [none], [none]
+        self._ends, self._own = (
+            [0],
+            list[Any](),
+        )  # numbers of edges; of those in doubt between them the blocks
+        self._most = 0  # of the numbers of their places
 
     def add(self, own: Any, offsets: Any, doubtful: Any, weak: Any) -> None:
         """Add those among the next edges, which are of the blocks *own*."""
         np = import_numpy()
         some = np.flatnonzero(doubtful | (weak > 0))
-        own, edges = own[some], self._edges + len(own)
-        numbers = (some + self._edges).astype(index_type(edges))
-        for column, values in zip(
-            self._columns, (numbers, own, _places(self._blocks.unit, own, offsets[some]))
-        ):
-            column.append(values)
-        self._edges = edges
+        self._ends.append(self._ends[-1] + len(own))
+        self._own.append(own[some])
+        places = _places(self._blocks.unit, own[some], offsets[some])
+        self._most = max(self._most, int(places.max(initial=0)))
 
-    def settle(self, count: Any, doubtful: Any, weak: Any, strings: _Strings) -> None:
+    def settle(self, count: Any, offsets: Any, doubtful: Any, weak: Any, strings: _Strings) -> None:
         """Clear *doubtful* and *weak* of such edges; each block has *count* in all."""
         np = import_numpy()
-        blocks = self._blocks
-        some, own, places = (joined(column) for column in self._columns)
-        if not len(some):
-            return
-        places, place = places_of(places)
+        blocks, one = (
+            self._blocks,
+            np.int32(1),
+        )  # a plain 1 has another type: add.at() takes forty times as long
         sure = count.copy()
-        np.subtract.at(sure, own, np.int32(1))  # a plain 1 takes forty times as long: its type is another one
+        for own in self._own:
+            np.subtract.at(sure, own, one)
         is_node = sure > 0
-        is_of_string = weak[some] == _STRING_WORD
-        is_other = doubtful[some] | ~is_of_string
-        number, of_nodes, of_strings = (
-            np.bincount(place[np.flatnonzero(one)], minlength=len(places))
-            for one in (is_other, is_other & is_node[own], is_of_string)
-        )
+        del sure
+        counts = np.zeros((3, self._most + 1), np.int32)
+        for some, own, place in self._placed(offsets, doubtful, weak):
+            is_of_string = weak[some] == _STRING_WORD
+            is_other = doubtful[some] | ~is_of_string
+            for column, marked in zip(counts, (is_other, is_other & is_node[own], is_of_string)):
+                np.add.at(column, place[np.flatnonzero(marked)], one)
         states = np.zeros(
             (3, _KINDS), np.int64
         )  # blocks that aren't live, live ones, and those that are nodes
@@ -265,15 +263,29 @@ class _Doubts:
             )
             states += np.bincount(key, minlength=states.size).reshape(states.shape)
         of_size, nodes = states[1] + states[2], states[2]
+        places = np.flatnonzero(counts.any(axis=0))
+        number, of_nodes, of_strings = counts[:, places]
         unit, offset = np.divmod(places, FAR + 1)
         usual = of_size[unit]
-        number[offset == FAR] = of_nodes[offset == FAR] = 0
-        is_pointer = ((5 if blocks.low < _LOW else 2) * number > usual) & (number >= _LEAST)
         often = np.where(offset == 2 * unit - 2, 5 if blocks.header_bytes else 50, 50)
-        is_used = (often * number > usual) | ((often * of_nodes > nodes[unit]) & (of_nodes >= _LEAST))
-        is_field = (2 * of_strings > strings.unused_at(places)) & (offset < FAR)
-        doubtful[some[np.flatnonzero(is_pointer[place])]] = False
-        weak[some[np.flatnonzero(np.where(is_of_string, is_field[place], is_used[place]))]] = 0
+        is_pointer, is_used, is_field = np.zeros((3, counts.shape[1]), bool)
+        is_pointer[places] = ((5 if blocks.low < _LOW else 2) * number > usual) & (number >= _LEAST)
+        is_used[places] = (often * number > usual) | ((often * of_nodes > nodes[unit]) & (of_nodes >= _LEAST))
+        is_field[places] = 2 * of_strings > strings.unused_at(places)
+        for column in (is_pointer, is_used, is_field):
+            column[FAR :: FAR + 1] = False
+        for some, _, place in self._placed(offsets, doubtful, weak):
+            doubtful[some[np.flatnonzero(is_pointer[place])]] = False
+            is_of_string = weak[some] == _STRING_WORD
+            weak[some[np.flatnonzero(np.where(is_of_string, is_field[place], is_used[place]))]] = 0
+
+    def _placed(self, offsets: Any, doubtful: Any, weak: Any) -> Iterator[tuple[Any, Any, Any]]:
+        """Yield some of the edges in doubt after others, their blocks, and the sizes of these with the offsets."""
+        np = import_numpy()
+        for begin, end, own in zip(self._ends, self._ends[1:], self._own):
+            here = slice(begin, end)
+            some = np.flatnonzero(doubtful[here] | (weak[here] > 0)) + begin
+            yield some, own, _places(self._blocks.unit, own, offsets[some])
 
 
 def _places(unit: Any, own: Any, offsets: Any) -> Any:
@@ -302,7 +314,7 @@ class _Strings:
     def unused_at(self, places: Any) -> Any:
         """Return how many have their unused word at each of *places*, which are in order."""
         np = import_numpy()
-        return np.bincount(joined(self._places), minlength=int(places[-1]) + 1)[places]
+        return np.bincount(joined(self._places), minlength=int(places.max(initial=0)) + 1)[places]
 
 
 class _Objects:
