@@ -9,10 +9,9 @@ import mmap
 import os
 import re
 import stat
-import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import IO, Any, BinaryIO, Callable, Optional, Union
+from typing import IO, Any, BinaryIO, Callable, Union
 
 from gdbmem.errors import InputError
 from gdbmem.text import format_size, printable
@@ -252,18 +251,3 @@ def _spool(descriptor: int, name: str) -> None:
             hint="the copy needs room in $TMPDIR or /tmp",
         ) from None
     _copies[name] = copy
-
-
-def data_folder() -> Path:
-    """Return the folder for what gdbmem keeps between runs: ``$XDG_DATA_HOME/gdbmem``."""
-    configured = os.environ.get("XDG_DATA_HOME", "")
-    # The specification requires that a relative path is ignored.
-    if not configured.startswith("/"):
-        configured = os.path.expanduser("~/.local/share")  # noqa: PTH111  (Path's fails where there is no home)
-    return Path(configured, "gdbmem")
-
-
-def private_folder(version: Optional[tuple[int, int]] = None) -> Path:
-    """Return the folder that holds pygments for a gdb with Python *version* (default: this one)."""
-    major, minor = version or sys.version_info[:2]
-    return data_folder() / f"gdb-python{major}.{minor}"

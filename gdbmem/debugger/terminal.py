@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
-from pathlib import Path
-from typing import Any, Optional, TextIO
+from typing import TYPE_CHECKING, Any, Optional, TextIO
 
 import gdb
 
-from gdbmem.terminal.console import Console, make_console
+if TYPE_CHECKING:
+    from gdbmem.terminal.console import Console
 
 
 def console_on(stream: TextIO) -> Console:
@@ -18,6 +17,8 @@ def console_on(stream: TextIO) -> Console:
 
     gdb's `set width`, `set style enabled`, NO_COLOR and a dumb terminal are respected.
     """
+    from gdbmem.terminal.console import make_console  # gdb starts sooner
+
     to_terminal = stream is sys.stdout and os.isatty(1)
     able = os.environ.get("TERM", "dumb") != "dumb" and not os.environ.get("NO_COLOR")
     color = to_terminal and able and bool(_parameter("style enabled"))
@@ -48,11 +49,12 @@ def gdb_text(command: str) -> str:
 
 def piped_text(command: str) -> str:
     """Return the output of gdb's *command* by way of gdb's `pipe`; bytes that are not UTF-8 are lone surrogates."""
+    import tempfile  # gdb starts sooner
+
     # The name goes through a shell: TMPDIR may hold anything.
-    with tempfile.TemporaryDirectory(prefix="gdbmem-", dir="/tmp") as folder:
-        answer = Path(folder) / "answer"
-        gdb.execute(f"pipe {command} | cat >{answer}", to_string=True)
-        return answer.read_bytes().decode("utf-8", "surrogateescape")
+    with tempfile.NamedTemporaryFile(prefix="gdbmem-", dir="/tmp") as answer:
+        gdb.execute(f"pipe {command} | cat >{answer.name}", to_string=True)
+        return answer.read().decode("utf-8", "surrogateescape")
 
 
 def symbol_at(address: int, *, demangled: Optional[bool] = None) -> str:

@@ -13,7 +13,6 @@ from typing import Annotated, NamedTuple, Optional
 from gdbmem import __version__
 from gdbmem.engines.engine import EngineTable, tables
 from gdbmem.errors import GdbmemError
-from gdbmem.files import private_folder
 from gdbmem.json_values import Key
 from gdbmem.launch.child import runtime_folder
 from gdbmem.launch.native import find_library
@@ -21,6 +20,7 @@ from gdbmem.launch.valgrind import own_settings
 from gdbmem.linux.faults.watch import FaultWatch
 from gdbmem.linux.process.rights import NOBODY, asker
 from gdbmem.setup import gdbinit
+from gdbmem.setup.folders import private_folder
 from gdbmem.setup.gdb_packages import import_problem
 from gdbmem.setup.gdb_python import (
     GdbPython,
@@ -92,7 +92,7 @@ def _gdb(checks: list[Check]) -> Optional[GdbPython]:
 
 
 def _private_folder(found: GdbPython) -> Check:
-    name, folder = "packages for gdb", private_folder(found.python)
+    name, folder = "packages for gdb", Path(private_folder(found.python))
     if not folder.is_dir():
         return Check(name, False, "none yet", "type: gdbmem install (a launch makes them, too)", needed=False)
     problem = import_problem(found.gdb, folder)

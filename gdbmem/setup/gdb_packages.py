@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import InputError, ToolError
-from gdbmem.files import NEUTRAL_FOLDER, data_folder, private_folder, read_cached, replace_file, write_cached
+from gdbmem.files import NEUTRAL_FOLDER, read_cached, replace_file, write_cached
+from gdbmem.setup.folders import data_folder, private_folder
 from gdbmem.setup.gdb_python import GdbPython, find_gdb, gdb_python, quiet_gdb, run_python_in_gdb
 from gdbmem.text import printable
 
@@ -36,7 +37,7 @@ class _NotCopyable(Exception):  # noqa: N818  (no failure: pip is tried next)
 def known_gdb(gdb: str) -> GdbPython:
     """Return the answer of `gdb_python` for *gdb*, from a stamp if the program is still the same file."""
     path = Path(gdb).resolve()
-    stamps = read_cached(data_folder() / _STAMPS)
+    stamps = read_cached(Path(data_folder(), _STAMPS))
     now = path.stat()
     stamp = [now.st_mtime_ns, now.st_size, now.st_ino]
     entry = stamps.get(str(path))
@@ -50,7 +51,7 @@ def known_gdb(gdb: str) -> GdbPython:
         is_program = stream.read(4) == b"\x7fELF"
     if is_program:
         stamps[str(path)] = {"stamp": stamp, "version": found.version, "python": list(found.python)}
-        write_cached(data_folder() / _STAMPS, stamps)  # without it the next launch asks gdb again, 0.1 s
+        write_cached(Path(data_folder(), _STAMPS), stamps)  # without it the next launch asks gdb again, 0.1 s
     return found
 
 
@@ -61,7 +62,7 @@ def packages_in(folder: Path) -> dict[str, str]:
 
 def is_current(found: GdbPython) -> bool:
     """Return whether the private folder for *found* holds this environment's packages and gdb imports them."""
-    folder = private_folder(found.python)
+    folder = Path(private_folder(found.python))
     if not folder.is_dir():
         return False
     import importlib.metadata  # slow to import
@@ -78,7 +79,7 @@ def fill_private_folder(found: GdbPython) -> Path:
     It is filled under another name, tested in gdb, and renamed, so two simultaneous calls do no harm. Raises
     InputError if it can't be written, ToolError if no packages for that Python were found.
     """
-    folder = private_folder(found.python)
+    folder = Path(private_folder(found.python))
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".new-", dir=folder.parent) as temporary:
@@ -238,15 +239,15 @@ def exchange_folders(fresh: Path, folder: Path, old: Path) -> None:
 def remove_private_folders() -> list[Path]:
     """Remove every private folder and stamp; return what was removed."""
     removed: list[Path] = []
-    for path in sorted(data_folder().glob("gdb-python*")):
+    for path in sorted(Path(data_folder()).glob("gdb-python*")):
         shutil.rmtree(path)
         removed.append(path)
-    for path in data_folder().glob(".new-*"):
+    for path in Path(data_folder()).glob(".new-*"):
         shutil.rmtree(path, ignore_errors=True)
     with contextlib.suppress(OSError):
-        (data_folder() / _STAMPS).unlink()
+        Path(data_folder(), _STAMPS).unlink()
     with contextlib.suppress(OSError):
-        data_folder().rmdir()
+        Path(data_folder()).rmdir()
     return removed
 
 
@@ -256,7 +257,7 @@ def ensure_private_folder(gdb: Optional[str] = None) -> Path:
     Raises MissingToolError, or ToolError if gdb has no Python or the folder can't be filled.
     """
     found = known_gdb(find_gdb(gdb))
-    folder = private_folder(found.python)
+    folder = Path(private_folder(found.python))
     if not folder.is_dir():
         fill_private_folder(found)
     return folder

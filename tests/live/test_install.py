@@ -14,7 +14,7 @@ from typing import Optional
 import pytest
 
 from gdbmem.errors import MissingToolError, ToolError
-from gdbmem.files import private_folder
+from gdbmem.setup.folders import private_folder
 from gdbmem.setup.gdb_packages import ensure_private_folder
 from tests.live.user import GDBMEM, shell
 
@@ -339,7 +339,7 @@ def test_packages_that_are_not_in_our_environment_come_from_pip(
     ):
         ensure_private_folder()
     assert "--only-binary=:all: --implementation py --abi none --platform any" in log.read_text()
-    assert not private_folder().exists()
+    assert not Path(private_folder()).exists()
 
     site = next(Path(entry) for entry in sys.path if (Path(entry) / "pygments").is_dir())
     python.write_text(

@@ -26,6 +26,8 @@ _SELDOM_NEEDED = [
 ]
 _DRAWS = ["gdbmem.debugger.pages", "gdbmem.steps.charts", "gdbmem.page.page", "jinja2"]
 
+_SLOWS_GDB = ["gdbmem.terminal.console", "gdbmem.files", "json", "pathlib", "tempfile"]
+
 # By the module with a command: what it may not import while it is itself imported.
 _NOT_AT_START = {
     "cli.commands.launch": [*_STARTS_PROCESSES, *_READS_PROFILES],
@@ -47,6 +49,9 @@ _NOT_AT_START = {
     "cli.commands.recipe": _MAKES_CLASSES,
     "cli.commands.doctor": [*_STARTS_PROCESSES, "gdbmem.setup.gdb_packages"],
     "cli.commands.python": [*_STARTS_PROCESSES, *_READS_PROCESSES, *_READS_PROFILES, "gdbmem.line_recorder"],
+    "debugger.command": _SLOWS_GDB,  # gdb loads these three at its start
+    "debugger.memwatch.commands.settings": _SLOWS_GDB,
+    "debugger.stopping.stops": _SLOWS_GDB,
     "debugger.memwatch.commands.command": [*_READS_PROCESSES, *_READS_PROFILES, *_DRAWS],
     "debugger.ledger.explain": [*_READS_PROCESSES, *_READS_PROFILES, *_DRAWS, "gdbmem.runs.operand"],
 }

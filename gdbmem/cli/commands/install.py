@@ -9,8 +9,8 @@ from pathlib import Path
 
 from gdbmem.commands.arguments import ArgumentParser
 from gdbmem.errors import ToolError
-from gdbmem.files import data_folder, private_folder
 from gdbmem.setup import gdbinit
+from gdbmem.setup.folders import data_folder, private_folder
 from gdbmem.setup.gdb_packages import fill_private_folder, is_current, packages_in, remove_private_folders
 from gdbmem.setup.gdb_python import GdbPython, find_gdb, gdb_python, lasting_folder, loading_problem
 from gdbmem.text import printable
@@ -48,7 +48,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _packages(found: GdbPython, args: argparse.Namespace) -> None:
-    folder = private_folder(found.python)
+    folder = Path(private_folder(found.python))
     shown = printable(str(folder))
     if is_current(found):
         print(f"{shown}: nothing to change")
@@ -67,7 +67,7 @@ def run_uninstall(argv: Sequence[str], parser: ArgumentParser) -> int:
     if not any(changed):
         print("no gdbinit contains lines of gdbmem")
     if args.dry_run:
-        for folder in sorted(data_folder().glob("gdb-python*")):
+        for folder in sorted(Path(data_folder()).glob("gdb-python*")):
             print(f"{printable(str(folder))}: would be removed")
         print("nothing was changed (--dry-run)")
         return 0

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.files import private_folder
 from gdbmem.setup import requirements
+from gdbmem.setup.folders import private_folder
 from gdbmem.setup.gdb_packages import _copy_package, exchange_folders, satisfies
 from gdbmem.setup.requirements import install_command
 
@@ -45,11 +45,11 @@ def test_a_package_is_copied_only_for_a_python_that_it_declares(
 
 def test_each_python_has_its_own_folder(private_home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = f"{private_home}/.local/share/gdbmem/gdb-python3.9"
-    assert str(private_folder((3, 9))) == expected
+    assert private_folder((3, 9)) == expected
     monkeypatch.setenv("XDG_DATA_HOME", "relative")
-    assert str(private_folder((3, 9))) == expected
+    assert private_folder((3, 9)) == expected
     monkeypatch.setenv("XDG_DATA_HOME", "/data/")
-    assert str(private_folder((3, 9))) == "/data/gdbmem/gdb-python3.9"
+    assert private_folder((3, 9)) == "/data/gdbmem/gdb-python3.9"
 
 
 @pytest.mark.parametrize(
