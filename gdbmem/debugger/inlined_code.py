@@ -235,7 +235,6 @@ class _Reader:
         self._landing: dict[int, frozenset[int]] = {}  # landing pads by the beginning of their piece
         self._spent = 0
         self._body: AbstractSet[SourceLine] = frozenset()  # lines of the function, not those of the container
-        self._first: Optional[SourceLine] = None  # the line on which its calls begin
         self._entered: dict[tuple[BlockKey, int], _Starts] = {}
 
     def read(self, *, ends: bool, joined: bool) -> Optional[InlinedCode]:
@@ -257,18 +256,13 @@ class _Reader:
             for key in calls:
                 self._members[key].add(address)
         for key in self._lines:
-            self._fill_gaps(key, straight=True)
-            self._fill_gaps(key, straight=False)
+            self._fill_gaps(key)
             self._drop_strays(key)
         for key in self._lines:
             self._join_pads(key)
         for key in list(self._lines):
             self._split_copies(key)
         self._body = self._body_lines()
-        inside = [(at, key) for key in self._lines for at in self._members[key]]
-        entries = {line for at, key in inside if self._is_entry(at, key) and (line := self._line(at))}
-        if len(self._body) > 1:
-            self._first = min(entries & self._body, key=lambda line: line.number, default=None)
         passages = dict(self._passages())
         proved = self._prove(passages, ends=ends)
         if proved is None and joined:
@@ -514,15 +508,15 @@ class _Reader:
                 yield area
             self._spend(len(area))
 
-    def _fill_gaps(self, key: BlockKey, *, straight: bool) -> None:
+    def _fill_gaps(self, key: BlockKey) -> None:
         """Count as inside what the compiler has only moved in between: code through which each path goes on inside.
 
-        Code with branches may be the rest of a loop around the call, which is only seen without the *straight* gaps.
+        Code with branches may be the rest of a loop around the call.
         """
         entries = sorted(at for at in self._members[key] if self._is_entry(at, key))
         first = next((line for at in entries if (line := self._begins(at)) is not None), None)
         areas = list(self._areas_beside(key))
-        gaps = [area for area in areas if self._may_be_gap(area, key, first, straight=straight)]
+        gaps = [area for area in areas if self._may_be_gap(area, key, first)]
         while True:
             moved = set().union(*gaps)
             kept = [area for area in gaps if self._comes_all_from(self._after(area), moved, key)]
@@ -566,23 +560,14 @@ class _Reader:
             new = {at for at in area - leading if leading & set(self._successors[at])}
         return leading, min(ends, default=None)
 
-    def _may_be_gap(
-        self, area: set[int], key: BlockKey, first: Optional[SourceLine], *, straight: bool
-    ) -> bool:
+    def _may_be_gap(self, area: set[int], key: BlockKey, first: Optional[SourceLine]) -> bool:
         after = self._after(area)
         before = {at for one in area for at in self._predecessors[one]} - area
         if not before or not after:
             return False
-        if straight != all(len(self._successors[one]) == 1 for one in area):
-            return False
-        if not straight and self._is_loop(area, after, key):
+        if any(len(self._successors[one]) > 1 for one in area):
             return False
         return not any(self._begins_anew(at, key, first) for at in after)
-
-    def _is_loop(self, area: set[int], after: set[int], key: BlockKey) -> bool:
-        """Return whether the inlined call leads from behind *area* to it again: a loop around the call."""
-        inside = {one for at in after for one in self._reach_within(at, key)}
-        return any(successor in area for one in inside for successor in self._successors[one])
 
     def _comes_all_from(self, after: set[int], area: set[int], key: BlockKey) -> bool:
         return all(one in area or self._is_in(one, key) for at in after for one in self._predecessors[at])
@@ -630,7 +615,10 @@ class _Reader:
                 self._set_calls(one, self._calls[one][: self._calls[one].index(key)])
 
     def _split_copies(self, key: BlockKey) -> None:
-        """Tell the calls of an unrolled loop apart where they follow each other: each begins on the first line."""
+        """Tell the calls of an unrolled loop apart where they follow each other: each begins on the first line.
+
+        So are calls without an effect that is certain, such as those that only free what they have: clang -O3.
+        """
         inside = sorted(self._members[key])
         starts = self._root_set - self._pads
         entries = [
@@ -671,7 +659,10 @@ class _Reader:
         return begins or min(lines, key=lambda line: line.number, default=None)
 
     def _goes_on_with(self, line: Optional[SourceLine], at: int) -> bool:
-        """Return whether the instructions that lead to *at*, up to a call or a branch, belong to *line* already."""
+        """Return whether the instructions that lead to *at*, up to a call or a branch, belong to *line* already.
+
+        Pool::add in tests/programs/inlined_conditions.cpp, by g++ -O2, would begin twice.
+        """
         todo, seen = list(self._predecessors[at]), {at}
         while todo:
             one = todo.pop()
@@ -811,7 +802,10 @@ class _Reader:
         )  # fmt: skip
 
     def _is_of(self, key: BlockKey, at: int) -> bool:
-        """Return whether the effect at *at* is not one of the container's that was moved between the call's code."""
+        """Return whether the effect at *at* is not one of the container's that was moved between the call's code.
+
+        GCC 16 does that at -O3 with a function that only computes, of which it makes one call ahead.
+        """
         line, is_deeper = self._effects[at].line, self._chains[at][:1] not in ((), (key,))
         return is_deeper or line is None or not self._body or line in self._body
 
@@ -1305,31 +1299,13 @@ class _Reader:
                 inside.add(line)
         return {line for line in inside if line.file != first[0] or not first[1] <= line.number <= last}
 
-    def _is_first(self, address: int) -> bool:
-        """Return whether *address* is of the first line of the inlined function, if that has several."""
-        return self._first is not None and self._line(address) == self._first
-
     def _is_start(self, address: int) -> bool:
-        """Return whether the innermost call begins at *address* rather than shares what follows with another one."""
-        if self._goes_on(address):
-            return False
-        if self._is_first(address):
-            return True
+        """Return whether the innermost call begins at *address* rather than shares what follows with another one.
+
+        Calls do that where the compiler has merged what they do as they are left by an exception.
+        """
         starts = self._starts_of(self._calls[address][-1], len(self._calls[address]))
         return not starts.addresses or address in starts.addresses or self._begins(address) in starts.lines
-
-    def _goes_on(self, address: int) -> bool:
-        """Return whether a statement that another call has begun goes on at *address*.
-
-        On the only line of a function there is no telling one statement from the next.
-        """
-        calls, line = self._calls[address], self._line(address)
-        if self._first is None or self._begins(address) is not None or address == calls[-1][0]:
-            return False
-        return any(
-            len(self._calls[at]) == len(calls) and self._calls[at] != calls and self._line(at) == line
-            for at in self._predecessors[address]
-        )
 
     def _starts_of(self, key: BlockKey, depth: int) -> _Starts:
         """Return where control enters the call, at this *depth* among those in progress."""
