@@ -124,27 +124,12 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges, *, only_leaks: boo
     strings = _Strings(blocks)
     doubts = _Doubts(blocks)
     containers = Containers() if not only_leaks else None
-    count = np.zeros(blocks.count, np.int32)
-    columns: list[list[Any]] = [
-        [np.zeros(0, kind)] for kind in (np.int32, np.uint8, bool, np.uint8, np.uint32)
-    ]
-    short, number = [np.zeros(0, np.int64)], 0  # of edges
-    for at_word, words in _words_of(blocks, reader):
-        objects.look(words, at_word)
-        found = _edges_in(words, blocks, at_word, strings, containers)
-        if found is not None:
-            own, _, offsets, doubtful, weak, _, in_short = found
-            short.append(in_short + number)
-            number += len(own)
-            doubts.add(own, offsets, doubtful, weak)
-            counts = np.bincount(own - own[0])
-            count[own[0] : int(own[0]) + len(counts)] += counts
-            for column, values in zip(columns, found[1:-1]):
-                column.append(values)
-    to, offsets, doubtful, weak, far = (joined(column) for column in columns)
+    count, (to, offsets, doubtful, weak, far), short = _read_edges(
+        blocks, reader, objects, strings, doubts, containers
+    )
     release_freed_memory()
     doubts.settle(count, offsets, doubtful, weak, strings)
-    doubtful[joined(short)] = True
+    doubtful[short] = True
     of_strings = np.flatnonzero(weak == _STRING_WORD)
     weak = np.minimum(weak, 1, out=weak).view(bool)
     first_edges = np.zeros(blocks.count + 1, index_type(len(to)))
@@ -177,6 +162,36 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges, *, only_leaks: boo
     if containers:
         edges.weaken_unused(containers, memory)
     return edges
+
+
+def _read_edges(
+    blocks: Blocks,
+    reader: Reader,
+    objects: _Objects,
+    strings: _Strings,
+    doubts: _Doubts,
+    containers: Optional[Containers],
+) -> tuple[Any, list[Any], Any]:
+    """Return how many edges each of *blocks* has, columns of _edges_in(), and the numbers of those in short strings."""
+    np = import_numpy()
+    count = np.zeros(blocks.count, np.int32)
+    columns: list[list[Any]] = [
+        [np.zeros(0, kind)] for kind in (np.int32, np.uint8, bool, np.uint8, np.uint32)
+    ]
+    short, number = [np.zeros(0, np.int64)], 0  # of edges
+    for at_word, words in _words_of(blocks, reader):
+        objects.look(words, at_word)
+        found = _edges_in(words, blocks, at_word, strings, containers)
+        if found is not None:
+            own, _, offsets, doubtful, weak, _, in_short = found
+            short.append(in_short + number)
+            number += len(own)
+            doubts.add(own, offsets, doubtful, weak)
+            counts = np.bincount(own - own[0])
+            count[own[0] : int(own[0]) + len(counts)] += counts
+            for column, values in zip(columns, found[1:-1]):
+                column.append(values)
+    return count, [joined(column) for column in columns], joined(short)
 
 
 def _words_of(blocks: Blocks, reader: Reader) -> Iterator[tuple[int, Any]]:
