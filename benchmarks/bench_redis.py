@@ -22,7 +22,7 @@ from gdbmem.linux.memory.maps import mappings_of, resident_ranges
 TITLE = "explain: a Redis server of 10^7 keys, which uses jemalloc"
 _TOOLS = ("redis-server", "redis-cli", "redis-benchmark")
 _KEYS = 10**7
-_ROUNDS, _PAUSES = 15, 7  # of 7 pairs the interval is their range
+_ROUNDS, _PAUSES = 15, 21
 _LEAST_RANGE = 1 << 20  # for which a dd is started
 _WAIT_SECONDS = 60
 _MOST_MIB, _MOST_PAUSE = 200, 0.03

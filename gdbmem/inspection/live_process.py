@@ -410,7 +410,8 @@ def _ask_copy(
 ) -> tuple[Answer, float]:
     """Make a copy of the process, and query the copy while the process continues."""
     expected = copying.expected_copy(subject.facts, subject.mappings, len(thread_ids(subject.pid)))
-    if copying.is_long(expected):
+    is_long = copying.is_long(expected)
+    if is_long:
         size = format_size(subject.facts.anonymous_bytes)
         subject.say(
             f"{subject.name} is stopped for {copying.wait_text(expected)} while its {size} are copied"
@@ -418,7 +419,7 @@ def _ask_copy(
 
     def make_keeper() -> CopyKeeper[Moment]:
         return CopyKeeper(
-            subject.pid, subject.memory.descriptor, lambda announce: _copy(subject, announce, trying)
+            subject.pid, subject.memory.descriptor, lambda announce: _copy(subject, announce, trying, is_long)
         )
 
     with make_keeper() as keeper:
@@ -441,8 +442,10 @@ def _ask_copy(
     return answer, moment.pause_seconds
 
 
-def _copy(subject: Subject, announce: Announce, trying: Optional[Trying]) -> Moment:
+def _copy(subject: Subject, announce: Announce, trying: Optional[Trying], is_long: bool) -> Moment:
     expected = _expected(subject)  # what can be known before the process is stopped
+    if is_long:
+        copying.unshare_pages()
     for attempt in range(_TRIES):
         with ahead_of_others(), Freeze(subject.pid) as freeze:
             if attempt == _TRIES - 1 or not is_taking_signals(freeze):

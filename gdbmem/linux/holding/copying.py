@@ -9,6 +9,7 @@ suspended while they are made; if they can't be, no call is made. Other obstacle
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pickle
 import re
@@ -27,13 +28,14 @@ from gdbmem.files import close_all_but
 from gdbmem.linux.holding.injected_calls import calling, maps_of_thread
 from gdbmem.linux.holding.ptrace import Freeze, machine, ptrace
 from gdbmem.linux.holding.returning_thread import CallSites
-from gdbmem.linux.memory.maps import Mapping
+from gdbmem.linux.memory.maps import Mapping, mappings_of, resident_ranges
 from gdbmem.linux.monitoring.limits import rooms_of
 from gdbmem.linux.process.process import ProcessFacts, memory_folder, thread_ids
 from gdbmem.text import format_duration, printable
 
 _SETOPTIONS = 0x4200
 _EXIT_KILL = 0x100000
+_POPULATE_WRITE = 23
 _WALL, _NO_HANG = 0x40000000, 1
 _NEGATIVE = 1 << 63
 _WORD = (1 << 64) - 1
@@ -401,6 +403,19 @@ def _leave(*kept: int) -> None:
     close_all_but(*kept)
     while os.open(os.devnull, os.O_RDWR) < 2:
         pass
+
+
+def unshare_pages() -> None:
+    """Copy the pages that this process still shares with the one it was forked from.
+
+    Otherwise each is copied when it is first written to, some while another process stands still and waits.
+    Source: madvise(2), MADV_POPULATE_WRITE (Linux 5.14); before, nothing happens.
+    """
+    libc, pid = ctypes.CDLL(None), os.getpid()
+    libc.madvise.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    areas = [(one.start, one.end) for one in mappings_of(pid) if one.permissions in ("rw-p", "rwxp")]
+    for start, end in resident_ranges(pid, areas)[0].items:
+        libc.madvise(start, end - start, _POPULATE_WRITE)
 
 
 # How long a process is stopped while a copy of it is made, or while it is read itself.
