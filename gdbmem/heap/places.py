@@ -141,15 +141,20 @@ def memory_of_glibc(heap: HeapReading) -> Iterator[tuple[int, int]]:
 
 def _thread_local(reading: ProcessImage) -> Iterator[_Area]:
     static = sum(-(-image.thread_local_bytes // _ALIGNED) * _ALIGNED for image in reading.images)
+    variables = Ranges(piece for image in reading.images for piece in image.writable)
     for thread in reading.threads:
-        mapping = mapping_at(reading.mappings, thread.thread_pointer)
-        if mapping is not None:
+        pointer = thread.thread_pointer
+        mapping = mapping_at(reading.mappings, pointer)
+        if pointer in variables:
+            # musl keeps that of the first thread in a variable among others: of the program, if that is static.
+            yield _Area(THREAD_LOCAL, pointer - static, pointer, thread.tid, pointer)
+        elif mapping is not None:
             # A thread's stack ends where its thread-local memory begins; that of the first thread is elsewhere.
             on_stack = mapping.start <= thread.stack_pointer < mapping.end
             below = static if on_stack else static + _SURPLUS
-            start = max((thread.thread_pointer - below) & -8, mapping.start)
-            end = min(thread.thread_pointer + _DESCRIPTOR, mapping.end)
-            yield _Area(THREAD_LOCAL, start, end, thread.tid, thread.thread_pointer)
+            start = max((pointer - below) & -8, mapping.start)
+            end = min(pointer + _DESCRIPTOR, mapping.end)
+            yield _Area(THREAD_LOCAL, start, end, thread.tid, pointer)
     for stack in reading.stacks:
         # libc keeps the descriptor of an ended thread with its stack, and the block that leads to thread-local memory.
         if stack.tid is None and stack.pointer:

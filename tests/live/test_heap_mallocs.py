@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -47,3 +48,44 @@ def test_in_any_malloc_holders_hold_what_they_made_and_lost_blocks_are_found(
         assert held_by(document, "numbers") == COUNT
         assert held_by(document, "names", "texts", "cells") == pytest.approx(4 * COUNT + 4, rel=0.25)
         assert all(one["given_back"] is None for one in document["holders"])
+
+
+OF_MUSL = """
+#include <stdio.h>
+#include <stdlib.h>
+static struct link { struct link *next; char rest[40]; } *chain, **table;
+static __thread struct link *own;
+static struct link *links(int count) {
+    struct link *first = NULL;
+    for (int i = 0; i < count; i++) { struct link *one = calloc(1, sizeof *one); one->next = first; first = one; }
+    return first;
+}
+int main(void) {
+    free(malloc(1)); /* else musl links a malloc without free() */
+    chain = links(30000);
+    own = links(2000);
+    table = calloc(5000, sizeof *table);
+    for (int i = 0; i < 5000; i++) table[i] = links(1);
+    puts("ready");
+    fflush(stdout);
+    return getchar();
+}
+"""
+
+
+@pytest.mark.parametrize("how", ["-static", "-dynamic"])
+def test_variables_beside_musls_memory_of_the_first_thread_hold_what_is_theirs(
+    how: str, tmp_path: Path
+) -> None:
+    if shutil.which("musl-gcc") is None:
+        pytest.skip("musl-gcc missing: scripts/setup installs it")
+    source = tmp_path / "links.c"
+    source.write_text(OF_MUSL)
+    subprocess.run(["musl-gcc", "-static", source, "-o", tmp_path / "links"], check=True)
+    with running([tmp_path / "links"]) as target:
+        document = viewed(target.pid)
+    assert document["allocator"] == "musl"
+    assert held_by(document, "chain") == 30_000
+    assert held_by(document, "table") == 5_001
+    rest = [one for one in document["holders"] if one["name"] not in ("chain", "table")]
+    assert sum(one["retained_blocks"] for one in rest) == pytest.approx(2_000, abs=3)  # own, and libc's
