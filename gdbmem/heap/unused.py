@@ -14,16 +14,15 @@ from gdbmem.heap.blocks import Blocks
 from gdbmem.model.memory import Memory
 
 LONGEST = 1 << 40  # most bytes, or elements, of a container
-_LEAST_SLOTS = (
-    4  # of Rust's vectors that grew, and of hash tables; fewer may be two numbers beside any pointer
-)
+# Of Rust's vectors that grew, and of hash tables; fewer may be two numbers beside any pointer.
+_LEAST_SLOTS = 4
 _LEAST_MAPPED, _PAGE = 1 << 17, 1 << 12  # malloc gives larger blocks mappings of their own, in whole pages
 _FREE = 0x80  # hashbrown's control byte of a bucket that is empty or deleted, or more
 _AT_ONCE = 1 << 22  # control bytes
 
 
 class Rings(NamedTuple):
-    """What vectors and deques use of their blocks, in words: columns of a value for each."""
+    """The parts of their blocks that vectors and deques use, in words: columns of a value for each."""
 
     blocks: Any  # int32
     begins: Any  # number of the first word, int64

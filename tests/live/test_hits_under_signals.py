@@ -263,21 +263,23 @@ points:
     assert "signals come as fast as gdb passes them on" in played.messages
 
 
-@pytest.mark.parametrize("end", ["returns", "jumps"])
-@pytest.mark.parametrize("level", cover(["-O0", "-O2"], lambda level: level == "-O2"))
-def test_a_call_has_not_been_left_because_a_handlers_stack_lies_above_it(
-    level: str, end: str, program: Program, tmp_path: Path
-) -> None:
-    recipe = f"""
-program: {program("handler_above", level)}
-args: [{end}]
+CALLS_AND_INLINED = """
+program: {}
+args: [{}]
 engine: faults
 timeout: 100s
 points:
   - {{at: turn, name: turn, after: true}}
   - {{at: within, name: within, after: true}}
 """
-    played = Played(tmp_path, recipe)
+
+
+@pytest.mark.parametrize("end", ["returns", "jumps"])
+@pytest.mark.parametrize("level", cover(["-O0", "-O2"], lambda level: level == "-O2"))
+def test_a_call_has_not_been_left_because_a_handlers_stack_lies_above_it(
+    level: str, end: str, program: Program, tmp_path: Path
+) -> None:
+    played = Played(tmp_path, CALLS_AND_INLINED.format(program("handler_above", level), end))
     calls, inlined = (int(number) for number in re.findall(r"\d+", played.output))
     points = {one["name"]: (one["hits"], len(one["snapshots"])) for one in played.result["points"]}
     left = 5 if end == "jumps" else 0
@@ -291,16 +293,7 @@ points:
 def test_a_call_in_which_a_coroutine_is_suspended_has_not_been_left(
     level: str, end: str, program: Program, tmp_path: Path
 ) -> None:
-    recipe = f"""
-program: {program("coroutines", level)}
-args: [{end}]
-engine: faults
-timeout: 100s
-points:
-  - {{at: turn, name: turn, after: true}}
-  - {{at: within, name: within, after: true}}
-"""
-    played = Played(tmp_path, recipe)
+    played = Played(tmp_path, CALLS_AND_INLINED.format(program("coroutines", level), end))
     calls, inlined, left = (int(number) for number in re.findall(r"\d+", played.output))
     points = {one["name"]: (one["hits"], len(one["snapshots"])) for one in played.result["points"]}
     assert points == {"turn": (calls, calls - left), "within": (inlined, inlined)}
