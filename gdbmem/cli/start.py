@@ -34,7 +34,7 @@ def main() -> int:
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)  # until cli.main handles it
     if "--one-per-node" in sys.argv:
-        from gdbmem.cli.rank_start import execute_where_recorded  # for it only
+        from gdbmem.cli.monitor_one_per_node import execute_where_recorded  # for it only
 
         execute_where_recorded(sys.argv[1:])
     from gdbmem.cli.main import main as run_command  # only after Ctrl-C is handled

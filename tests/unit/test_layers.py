@@ -95,7 +95,7 @@ def test_no_module_has_a_name_that_says_nothing() -> None:
 
 # They read and compute through gdbmem.api alone, so that a script can do the same.
 BY_THE_API = [f"commands.{name}" for name in ("show", "diff", "explain", "compare", "report", "export")]
-BY_THE_API += ["showing_runs", "series_reporting", "compare_remedies"]
+BY_THE_API += ["show_run", "monitor_reporting", "compare_remedies"]
 READING = {
     "recording",
     "launch",

@@ -43,8 +43,8 @@ _NOT_AT_START = {
     "formats.heap_profilers.gperftools": _MAKES_CLASSES,  # by show and diff of such a file
     "formats.valgrind.callgrind": _MAKES_CLASSES,
     "cli.commands.compare": _MAKES_CLASSES,
-    "cli.series_recording": _MAKES_CLASSES,  # by monitor
-    "cli.series_reporting": _MAKES_CLASSES,
+    "cli.monitor_recording": _MAKES_CLASSES,  # by monitor
+    "cli.monitor_reporting": _MAKES_CLASSES,
     "cli.commands.grow": _MAKES_CLASSES,
     "cli.commands.recipe": _MAKES_CLASSES,
     "cli.commands.doctor": [*_STARTS_PROCESSES, "gdbmem.setup.gdb_packages"],

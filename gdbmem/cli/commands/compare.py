@@ -19,8 +19,8 @@ from gdbmem.api.series import (
     recorded,
     summary_of,
 )
-from gdbmem.cli.series_recording import record_by
-from gdbmem.cli.series_reporting import judged_status
+from gdbmem.cli.monitor_recording import record_by
+from gdbmem.cli.monitor_reporting import judged_status
 from gdbmem.commands.arguments import ArgumentParser, split_program
 from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import Notice, UsageError
@@ -127,7 +127,7 @@ def _compare(
     if outputs.plot is not None and picture_kind(args.plot, "--plot") == "svg":
         outputs.plot.write(svg(picture_of(recordings, summaries, first_group=cut)))
     elif outputs.plot is not None:
-        from gdbmem.cli.page_documents import compared_page  # for pages only, as the next
+        from gdbmem.cli.report_documents import compared_page  # for pages only, as the next
         from gdbmem.page.page import render  # slow to import
 
         outputs.plot.write(render(compared_page(recordings, summaries, first=cut)))

@@ -54,7 +54,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
 
 
 def _compare_kept(kind: str, arguments: argparse.Namespace, gate: Gate) -> int:
-    from gdbmem.cli.showing_runs import diff_kept  # a run may hold results of any kind
+    from gdbmem.cli.show_run import diff_kept  # a run may hold results of any kind
 
     with open_output(arguments.output, force=arguments.force) as stream:
         console = make_console(stream, color=arguments.color)

@@ -28,7 +28,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
     with failing(launch=True):
         if args.report is None:
             return _run(args, program_arguments, [], command=command)
-        from gdbmem.cli.pages import page_at_end  # slow to import
+        from gdbmem.cli.report_pages import page_at_end  # slow to import
         from gdbmem.profiles.paths import Query, read_known  # not always needed
 
         query = Query(known=tuple(read_known(args.known)) if args.known else ())

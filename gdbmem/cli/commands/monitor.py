@@ -39,7 +39,7 @@ def _record(args: argparse.Namespace, program: Optional[list[str]], gate: Gate) 
         execute(program[0], program[1:], {})
     if program is not None and args.one_per_node:
         _leave_to_one_monitor(args, program)
-    from gdbmem.cli.series_recording import record  # not needed for --help
+    from gdbmem.cli.monitor_recording import record  # not needed for --help
 
     return record(args, program, gate)
 
@@ -93,7 +93,7 @@ def _judge_again(
     if len(runs) > 1 and args.plot is None:
         raise UsageError("several runs are overlaid with --plot", hint="to compare them: gdbmem compare")
     with recorded([Path(operand) for operand in runs]) as folders:
-        from gdbmem.cli.series_reporting import report  # slow to import
+        from gdbmem.cli.monitor_reporting import report  # slow to import
 
         return report(folders, args, gate)
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional, TextIO
 
-from gdbmem.cli.pages import open_browser, page_of
+from gdbmem.cli.report_pages import open_browser, page_of
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import InputError, UsageError
 from gdbmem.files import spool_operands

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gdbmem.api.profiles import ReadOptions, Run, current_folder, find_operand
-from gdbmem.cli.pages import open_browser, page_of
+from gdbmem.cli.report_pages import open_browser, page_of
 from gdbmem.commands.arguments import ArgumentParser, read_options_from
 from gdbmem.errors import GdbmemError, InputError, internal_error
 from gdbmem.page.page import IndexRow, Page, render, render_index

@@ -40,7 +40,7 @@ def run(argv: Sequence[str], parser: ArgumentParser) -> int:
         elif wanted is None and not place.snapshots and profiles.has_series(place.folder):
             _show_series(place.folder, arguments, stream)
         else:
-            from gdbmem.cli.showing_runs import show_run  # a run may hold results of any kind
+            from gdbmem.cli.show_run import show_run  # a run may hold results of any kind
 
             show_run(place, wanted, query, options, arguments, stream)
     return 0
@@ -84,7 +84,7 @@ def _show_kept(path: Path, wanted: Optional[str], arguments: argparse.Namespace,
 
     kind = kept_kind(path, wanted)
     if kind:
-        from gdbmem.cli.showing_runs import show_kept  # as in run()
+        from gdbmem.cli.show_run import show_kept  # as in run()
 
         show_kept(path, kind, wanted, arguments, make_console(stream, color=arguments.color))
     return bool(kind)
@@ -93,7 +93,7 @@ def _show_kept(path: Path, wanted: Optional[str], arguments: argparse.Namespace,
 def _show_series(path: Path, arguments: argparse.Namespace, stream: TextIO) -> None:
     """Print a recording of memory over time, a file or a folder."""
     from gdbmem.api.series import recorded  # as the next: for series only
-    from gdbmem.cli.series_reporting import show_series  # slow to import
+    from gdbmem.cli.monitor_reporting import show_series  # slow to import
 
     with recorded([path]) as (folder,):
         show_series(folder, arguments, stream)

@@ -17,7 +17,7 @@ from gdbmem.api.profiles import ReadOptions
 from gdbmem.cli.commands import serve as server_module
 from gdbmem.cli.commands.serve import Served, Server, _served_by, stamp_of
 from gdbmem.cli.main import main
-from gdbmem.cli.pages import make_page
+from gdbmem.cli.report_pages import make_page
 from gdbmem.errors import InputError
 from gdbmem.page.page import Page
 from gdbmem.profiles.paths import Query

@@ -15,7 +15,7 @@ import pytest
 
 from gdbmem.api.pools import answer_failed, read_pools
 from gdbmem.cli.main import main
-from gdbmem.cli.page_documents import PAGES
+from gdbmem.cli.report_documents import PAGES
 from gdbmem.errors import GdbmemError
 from gdbmem.page.page import Section, exact_pieces, render
 from gdbmem.pools.explanation import headline

@@ -10,7 +10,7 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.cli import rank_start
+from gdbmem.cli import monitor_one_per_node
 from gdbmem.cli.main import main
 from gdbmem.linux.process import process
 from gdbmem.linux.process.process import parse_stat
@@ -90,8 +90,10 @@ def test_a_rank_whose_host_has_its_monitor_executes_its_program_with_no_more_tha
         raise FileNotFoundError  # in place of not coming back: what was changed for the program is put back
 
     monkeypatch.setattr(os, "execvpe", execute)
-    monkeypatch.setattr(rank_start, "_has_monitor", lambda address: is_there and "-1807." in address)
-    rank_start.execute_where_recorded(["monitor", *words, "--", "./solver", "--", "x"])
+    monkeypatch.setattr(
+        monitor_one_per_node, "_has_monitor", lambda address: is_there and "-1807." in address
+    )
+    monitor_one_per_node.execute_where_recorded(["monitor", *words, "--", "./solver", "--", "x"])
     assert signal.getsignal(signal.SIGPIPE) == signal.SIG_IGN
     if run is None or not is_there:
         assert not executed

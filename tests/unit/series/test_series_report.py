@@ -16,7 +16,7 @@ import pytest
 from gdbmem.api.series import _MOST_CURVES, picture_of
 from gdbmem.api.series import compare as compare_runs
 from gdbmem.cli.main import main
-from gdbmem.cli.series_reporting import next_commands
+from gdbmem.cli.monitor_reporting import next_commands
 from gdbmem.commands.arguments import parse_fail_on
 from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import InputError

@@ -24,7 +24,7 @@ def record(args: argparse.Namespace, words: Optional[Sequence[str]], gate: Gate)
     with prepare_outputs(args) as outputs:
         recorded = record_by(args, words)
         # Imported after the recording, which does not need some MiB of code.
-        from gdbmem.cli.series_reporting import report_recorded  # slow to import
+        from gdbmem.cli.monitor_reporting import report_recorded  # slow to import
 
         status = report_recorded(
             recorded.run.folder, args, outputs, gate, status=recorded.status, program=recorded.program

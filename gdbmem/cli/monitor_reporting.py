@@ -113,7 +113,7 @@ def _report(
 def _drawn(recordings: Sequence[series.Recording], summaries: Sequence[SeriesSummary], kind: str) -> str:
     if kind == "svg":
         return charts.svg(series.picture_of(recordings, summaries))
-    from gdbmem.cli.page_documents import recorded_page  # with the page's own
+    from gdbmem.cli.report_documents import recorded_page  # with the page's own
     from gdbmem.page.page import render  # with it
 
     return render(recorded_page(recordings, summaries))

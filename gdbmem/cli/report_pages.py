@@ -79,7 +79,7 @@ def make_page(operands: Sequence[str], query: Query, options: ReadOptions) -> Pa
     if len(operands) > 1:
         places = [find_operand(one) for one in operands]
         if all(_is_series(*one) for one in places):
-            from gdbmem.cli.page_documents import page_of_comparison  # for series only
+            from gdbmem.cli.report_documents import page_of_comparison  # for series only
 
             return page_of_comparison(
                 [place.folder if isinstance(place, Run) else place for place, _ in places]
@@ -87,7 +87,7 @@ def make_page(operands: Sequence[str], query: Query, options: ReadOptions) -> Pa
         return _page_of_difference(operands, query, options)
     place, selector = find_operand(operands[0])
     if _is_series(place, selector):
-        from gdbmem.cli.page_documents import page_of_series  # for series only
+        from gdbmem.cli.report_documents import page_of_series  # for series only
 
         return page_of_series(place.folder if isinstance(place, Run) else place)
     if options.is_stretch:
@@ -353,7 +353,7 @@ def _single_sections(
 def _kept_sections(run: Run) -> list[Section]:
     if not saved_records(run):
         return []
-    from gdbmem.cli.showing_runs import saved_sections  # for ledgers and containers only
+    from gdbmem.cli.show_run import saved_sections  # for ledgers and containers only
 
     return saved_sections(run)
 
@@ -370,7 +370,7 @@ def page_of(operands: Sequence[str], query: Query, options: ReadOptions) -> Page
     Raises GdbmemError if one can't be read, or if they can't be compared.
     """
     if len(operands) == 1 and is_process(operands[0]):
-        from gdbmem.cli.page_documents import process_page  # as below: not needed for profiles
+        from gdbmem.cli.report_documents import process_page  # as below: not needed for profiles
 
         unwind_when_ended()
         return process_page(int(operands[0]), say)
@@ -388,7 +388,7 @@ def page_of(operands: Sequence[str], query: Query, options: ReadOptions) -> Page
 
 
 def _page_of_kind(kind: str, operands: Sequence[str], query: Query) -> Page:
-    from gdbmem.cli.page_documents import PAGES, core_page  # slow to import
+    from gdbmem.cli.report_documents import PAGES, core_page  # slow to import
 
     if kind == CORE:
         return core_page(Path(operands[0]))
@@ -409,7 +409,7 @@ def _profiles_or_pools(operands: Sequence[str], query: Query, options: ReadOptio
     except InputError as error:
         if error.slug != "format-unreadable" or len(operands) > 1:
             raise
-        from gdbmem.cli.page_documents import pools_of_files  # slow to import
+        from gdbmem.cli.report_documents import pools_of_files  # slow to import
 
         try:
             return pools_of_files(operands, query)

@@ -12,7 +12,7 @@ from gdbmem.api.ledgers import BlockQueries, explain, explain_core, read_ledger,
 from gdbmem.api.pools import answer_failed, read_pools
 from gdbmem.api.profiles import ReadOptions, Run, find_operand
 from gdbmem.api.series import Recording, compare_recordings, picture_of, recorded, summary_of
-from gdbmem.cli.pages import known_facts, make_page
+from gdbmem.cli.report_pages import known_facts, make_page
 from gdbmem.errors import UsageError
 from gdbmem.formats.documents import read_comparison, read_objects, read_steps
 from gdbmem.heap.text import print_growth, print_heap
