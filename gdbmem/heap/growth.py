@@ -120,7 +120,9 @@ def _changes(
 
 
 def _lost_bounds(before: Leaks, after: Leaks) -> LostGrowth:
-    return LostGrowth(after.least_bytes - before.most_bytes, after.most_bytes - before.least_bytes, None)
+    least = after.least_bytes - before.most_bytes if before.most_bytes is not None else None
+    most = after.most_bytes - before.least_bytes if after.most_bytes is not None else None
+    return LostGrowth(least, most, None)
 
 
 def _lost_blocks(before: SavedHeap, after: SavedHeap) -> LostGrowth:
@@ -140,7 +142,9 @@ def _lost_blocks(before: SavedHeap, after: SavedHeap) -> LostGrowth:
     most = int(sizes[~was_certain].sum()) + min(unsure_before, int(sizes[was_certain].sum()))
     fresh = np.flatnonzero(certain & ~was_lost)
     groups = _groups(before, new, lost[fresh], np.where(same, held, -1)[fresh])
-    return LostGrowth(max(least, 0), most, len(fresh), groups)
+    if before.view.leaks.are_of_a_part:
+        least = 0  # any of these may have been lost before
+    return LostGrowth(max(least, 0), None if after.view.leaks.are_of_a_part else most, len(fresh), groups)
 
 
 def _unsure(saved: SavedHeap, columns: Columns) -> int:
@@ -257,8 +261,9 @@ def _with_shared(text: str, shared: int) -> str:
     return f"{text}, and it may have a part in {format_size(shared)} that several hold" if shared else text
 
 
-def _interval(low: int, high: int, form: Callable[[int], str]) -> str:
-    return form(low) if low == high else f"{form(low)} to {form(high)}"
+def _interval(low: Optional[int], high: Optional[int], form: Callable[[int], str]) -> str:
+    least, most = (form(one) if one is not None else "an unknown amount" for one in (low, high))
+    return least if least == most else f"{least} to {most}"
 
 
 def _unseen_between(growth: HeapGrowth) -> tuple[Unseen, ...]:

@@ -31,6 +31,7 @@ from gdbmem.model.heap_graph import (
     BLOCK,
     SEVERAL,
     TYPE,
+    UNREAD,
     BlockHolders,
     GivenBack,
     HeapQuery,
@@ -482,27 +483,20 @@ class Answers:
     def leaks(self, most: int) -> Leaks:
         """Return the blocks that nothing reaches, and the *most* largest groups of them."""
         np = import_numpy()
-        graph, found = self.graph, self.found
+        graph, hidden, doubt = self.graph, self.found.hidden, self.found.gaps
         lost, text = self._lost
         structures = lost_structures(graph, lost | (text & graph.live))
         least, maybe = (
             (int(graph.sizes_of(some).sum()), len(some)) for some in map(np.flatnonzero, (lost, text))
         )
-        doubt = found.gaps
         if doubt:
             maybe, least = (maybe[0] + least[0], maybe[1] + least[1]), (0, 0)
-        elif found.hidden:
+        elif hidden:
             unsure = self._in_hidden_tcaches(lost)
             least = least[0] - unsure[0], least[1] - unsure[1]
             maybe = maybe[0] + unsure[0], maybe[1] + unsure[1]
-        return Leaks(
-            least[0],
-            least[1],
-            least[0] + maybe[0],
-            least[1] + maybe[1],
-            self._groups(structures, most),
-            doubt,
-        )
+        found = Leaks(*least, least[0] + maybe[0], least[1] + maybe[1], self._groups(structures, most), doubt)
+        return found if doubt not in UNREAD else found.of_a_part()
 
     def lost_groups(self) -> list[LostStructures]:
         """Return all groups of the blocks to which no word leads."""
@@ -640,7 +634,7 @@ class Answers:
             other_bytes=found.outside.memory_bytes,
             by=query.by,
             holders=holders,
-            holder_count=len(rows),
+            holder_count=len(rows) if not query.only_leaks else None,
             leaks=leaks,
             without=query.without,
             block=self.block(query.block, query.depth) if query.block is not None else None,

@@ -224,7 +224,7 @@ def _print_holders(view: HeapView, say: HolderWords, console: Console) -> None:
         table.add_row(*figures, f"{one.retained_blocks:,}", text)
         _add_below(table, one, say, 1, *[""] * with_pages)
     console.print(table)
-    if view.holder_count > len(view.holders):
+    if view.holder_count is not None and view.holder_count > len(view.holders):
         console.print(f"and {plural(view.holder_count - len(view.holders), 'more holder')} (--top)")
 
 
@@ -310,7 +310,9 @@ def _print_reached(view: HeapView, console: Console) -> None:
 
 
 def _print_leaks(leaks: Leaks, say: HolderWords, console: Console) -> None:
-    console.print(drawing.Text(leaks_in_words(leaks), "bold" if leaks.most_blocks else ""), soft_wrap=True)
+    console.print(
+        drawing.Text(leaks_in_words(leaks), "bold" if leaks.most_blocks != 0 else ""), soft_wrap=True
+    )
     if leaks.given_back is not None and leaks.given_back.most_bytes:
         console.print(f"Freed, they would give the kernel {_pages(leaks.given_back)} after malloc_trim().")
     if not leaks.structures:
@@ -329,11 +331,12 @@ def _print_leaks(leaks: Leaks, say: HolderWords, console: Console) -> None:
 def leaks_in_words(leaks: Leaks) -> str:
     """Return how much is lost, in a sentence."""
     least = f"{plural(leaks.least_blocks, 'block')}, {format_size(leaks.least_bytes)}"
-    most = f"{plural(leaks.most_blocks, 'block')}, {format_size(leaks.most_bytes)}"
-    if leaks.are_of_a_part:
+    if leaks.most_blocks is None or leaks.most_bytes is None:
+        read = f"{plural(leaks.of_read_blocks or 0, 'block')}, {format_size(leaks.of_read_bytes or 0)}"
         return (
-            f"How much is lost is unknown: {leaks.doubt}; of the blocks that could be read, at most {most}."
+            f"How much is lost is unknown: {leaks.doubt}; of the blocks that could be read, at most {read}."
         )
+    most = f"{plural(leaks.most_blocks, 'block')}, {format_size(leaks.most_bytes)}"
     if leaks.doubt:
         return f"Lost: at most {most}; {leaks.doubt}, and words there may lead to them."
     if not leaks.most_blocks:
@@ -430,7 +433,8 @@ def _print_changes(changes: Sequence[HeapChange], title: str, console: Console, 
 def _print_lost(growth: HeapGrowth, console: Console, top: int) -> None:
     console.print()
     console.print(
-        drawing.Text(lost_in_words(growth), "bold" if growth.lost.most_bytes > 0 else ""), soft_wrap=True
+        drawing.Text(lost_in_words(growth), "" if growth.lost.most_bytes in (0, None) else "bold"),
+        soft_wrap=True,
     )
     if not growth.lost.groups:
         return
@@ -459,6 +463,8 @@ def lost_in_words(growth: HeapGrowth) -> str:
     """Return how much is lost since, in a sentence."""
     lost = growth.lost
     least, most = lost.least_bytes, lost.most_bytes
+    if least is None or most is None:
+        return "How much is lost since is unknown: not all of the heap could be read."
     if lost.blocks is None:
         interval = format_delta(least) if least == most else f"{format_delta(least)} to {format_delta(most)}"
         return f"Lost blocks: {interval}."

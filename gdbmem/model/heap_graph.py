@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple, Optional
 
 from gdbmem.errors import Notice
@@ -81,10 +81,8 @@ class LostStructures(NamedTuple):
     address: int  # of one of these
 
 
-UNREAD = DAMAGED, CUT = (
-    "the heap is damaged",
-    "part of the heap was not read",
-)  # doubts on which blocks there are
+# Doubts on which blocks there are.
+UNREAD = DAMAGED, CUT = ("the heap is damaged", "part of the heap was not read")
 
 
 @dataclass(frozen=True)
@@ -93,16 +91,26 @@ class Leaks:
 
     least_bytes: int  # to which no word leads
     least_blocks: int
-    most_bytes: int  # and those which only the ends of texts over older pointers lead to
-    most_blocks: int
+    # And those which only the ends of texts over older pointers lead to; None: not all blocks could be read.
+    most_bytes: Optional[int]
+    most_blocks: Optional[int]
     structures: Sequence[LostStructures]
     doubt: Annotated[str, Key(or_null=True)] = ""  # why the lower bounds are 0
     given_back: Optional[GivenBack] = None  # if those of the lower bound were freed
+    of_read_bytes: Optional[int] = (
+        None  # where there is no upper bound: that of the blocks that could be read
+    )
+    of_read_blocks: Optional[int] = None
 
     @property
     def are_of_a_part(self) -> bool:
         """Whether the heap has blocks that could not be read, of which any may be lost."""
-        return self.doubt in UNREAD
+        return self.most_bytes is None
+
+    def of_a_part(self) -> Leaks:
+        """Return the same for a heap that could be read in part, so that the upper bounds are of that part."""
+        part = self.most_bytes, self.most_blocks
+        return replace(self, most_bytes=None, most_blocks=None, of_read_bytes=part[0], of_read_blocks=part[1])
 
 
 class Word(NamedTuple):
@@ -140,7 +148,7 @@ class HeapView:
     )
     by: str  # what each of `holders` is: "root", "type" or "size"
     holders: Sequence[Holder]
-    holder_count: int  # of which the largest are listed
+    holder_count: Optional[int]  # of which the largest are listed; None: only what is lost was asked for
     leaks: Leaks
     without: Sequence[str] = ()  # holders that were not counted
     block: Optional[BlockHolders] = None  # of the address that was asked for
@@ -234,10 +242,10 @@ class NewlyLost(NamedTuple):
 
 
 class LostGrowth(NamedTuple):
-    """How much was lost between two moments; bounds as those of `Leaks`."""
+    """How much was lost between two moments; bounds as those of `Leaks`, None where one of these is."""
 
-    least_bytes: int
-    most_bytes: int
+    least_bytes: Optional[int]
+    most_bytes: Optional[int]
     blocks: Optional[int]  # that are lost and were not; None: the moments are of two processes
     groups: Sequence[NewlyLost] = ()
 
@@ -251,7 +259,7 @@ class HeapSide(NamedTuple):
     live_bytes: int
     live_blocks: int
     lost_least_bytes: int
-    lost_most_bytes: int
+    lost_most_bytes: Optional[int]
 
 
 @dataclass(frozen=True)

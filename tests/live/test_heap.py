@@ -225,12 +225,17 @@ def test_blocks_behind_damage_are_not_said_to_be_none(owners: Path, number: int)
             memory.write(bytes(8))
         done = gdbmem("heap", target.pid)
         leaks = gdbmem("heap", target.pid, "--leaks")
+        document = gdbmem("heap", target.pid, "--leaks", "--json")
     if not number:
         assert re.search(
             r"heap of this process can't be read: the heap is inconsistent: .*\[heap-unread\]$", done.stderr
         )
         return
     assert re.match(r".* \(all that could be read: the heap is damaged\)", done.stdout)
+    found = json.loads(document.stdout)
+    assert (found["holder_count"], found["holders"]) == (None, [])
+    assert (found["leaks"]["most_bytes"], found["leaks"]["most_blocks"]) == (None, None)
+    assert f"at most {found['leaks']['of_read_blocks']:,} block" in leaks.stdout
     for text in (done.stdout, leaks.stdout):
         assert (
             "How much is lost is unknown: the heap is damaged; of the blocks that could be read, at most"

@@ -39,6 +39,7 @@ def test_integers_hide_no_lost_block_for_certain_where_the_heap_lies_low(program
             view = heap(target.pid)
             assert held(view, "kept") > 2000 * 128
             leaks, planted = view.leaks, lost(target)
+            assert leaks.most_blocks is not None
             if "low 1\n" in target.output:
                 assert leaks.least_bytes <= planted[1]
                 # A small number somewhere may be the address of a block by chance: one run of 25.
@@ -85,6 +86,7 @@ def test_blocks_are_not_certainly_lost_while_pages_that_may_lead_to_them_are_swa
         whole = heap(target.pid, copy=False, swapped=True)
         assert_unharmed(target)
     assert view.leaks.least_blocks == 0
+    assert view.leaks.most_blocks is not None
     assert view.leaks.most_blocks >= BLOCKS
     assert "could not be read" in (view.leaks.doubt or "")
     assert held(whole, "blocks") == BLOCKS * _NODE

@@ -16,9 +16,10 @@ from gdbmem.errors import InputError, Notice
 from gdbmem.formats.documents import read_heap
 from gdbmem.formats.opening import open_profile
 from gdbmem.heap.growth import compared, judge_growth, judge_heap
-from gdbmem.heap.text import lost_in_words, print_growth
-from gdbmem.model.heap_graph import HeapLimit, SavedHeap
+from gdbmem.heap.text import growth_json, leaks_in_words, lost_in_words, print_growth
+from gdbmem.model.heap_graph import DAMAGED, HeapLimit, SavedHeap
 from gdbmem.terminal.console import make_console
+from gdbmem.text import format_size
 
 CAPTURES = Path(__file__).parents[2] / "captures"
 ENTRY, OTHER = 224, 48  # bytes of what the program lost: 120 entries of its cache, and 20 others
@@ -94,6 +95,21 @@ def test_a_gate_never_passes_what_could_not_be_seen(
     before: SavedHeap, after: SavedHeap, limit: int, outcome: str
 ) -> None:
     assert judged(before, after, "leaked", limit) == outcome
+
+
+def test_a_heap_that_was_read_in_part_has_no_upper_bound_and_passes_no_gate() -> None:
+    leaks = replace(SECOND.view.leaks, least_bytes=0, least_blocks=0, doubt=DAMAGED).of_a_part()
+    part = replace(SECOND, view=replace(SECOND.view, leaks=leaks))
+    assert f"at most 140 blocks, {format_size(LOST)}" in leaks_in_words(leaks)
+    (found,) = judge_heap(part.view, part.holders, [HeapLimit("leaked", 1 << 40)])
+    assert (found.judged, found.high) == ("not_judged", None)
+    assert judged(FIRST, part, "leaked", 1 << 40) == "not_judged"
+    elsewhere = replace(part, execution="another")
+    for before, after in ((FIRST, part), (part, FIRST), (FIRST, elsewhere), (elsewhere, FIRST)):
+        grown = compared(before, after, NAMES)
+        lost = json.loads(growth_json(grown))["lost"]
+        assert None in (lost["least_bytes"], lost["most_bytes"]) or not lost["least_bytes"]
+        assert after is FIRST or "is unknown: not all of the heap could be read" in lost_in_words(grown)
 
 
 @pytest.mark.parametrize("slug", ["heap-corrupt", "swapped-unread", "core-cut"])
