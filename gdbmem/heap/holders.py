@@ -40,6 +40,7 @@ from gdbmem.model.heap_graph import (
     Leaks,
     LostStructures,
     Part,
+    Pools,
     Word,
 )
 
@@ -74,6 +75,7 @@ class HeapGraph:
     classes: dict[int, str]  # vtable → mangled name of the class
     notices: list[Notice]
     allocator: str = "glibc"
+    pools: Optional[Pools] = None  # None: not looked for
     pages: Optional[PageLedger] = None  # None: which pages are resident is unknown
     gaps: str = ""  # which memory was not read; "": none
     hidden: dict[int, int] = field(default_factory=dict)  # size of chunks → most that unread tcaches may have
@@ -640,6 +642,7 @@ class Answers:
             block=self.block(query.block, query.depth) if query.block is not None else None,
             trimmed_bytes=found.pages.trimmed_now() if found.pages is not None else None,
             pause_seconds=found.pause_seconds,
+            pools=found.pools,
             notices=found.notices,
         )
 

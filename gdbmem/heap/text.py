@@ -21,6 +21,7 @@ from gdbmem.model.heap_graph import (
     Leaks,
     NewlyLost,
     Part,
+    Pools,
 )
 from gdbmem.model.judgement import Judgement, Unseen
 from gdbmem.terminal import drawing
@@ -305,8 +306,19 @@ def _print_reached(view: HeapView, console: Console) -> None:
             f" {format_size(view.other_bytes)} of memory are not malloc's: only the words in it were read."
         )
     console.print(f"\n{text}", soft_wrap=True)
+    if view.pools is not None and view.pools.blocks:
+        console.print(pools_in_words(view.pools), soft_wrap=True)
     if view.trimmed_bytes:
         console.print(f"malloc_trim() would return {format_size(view.trimmed_bytes)} to the kernel now.")
+
+
+def pools_in_words(pools: Pools) -> str:
+    """Return what it means for the answer that the program has *pools*, in a sentence."""
+    return (
+        f"{plural(pools.blocks, 'block')}, {format_size(pools.bytes)}, {'are' if pools.blocks > 1 else 'is'} in use as"
+        " pools: a word that leads to one of the objects in a pool counts as leading to all of them. So these have more"
+        " holders than the objects do, and single holders retain less."
+    )
 
 
 def _print_leaks(leaks: Leaks, say: HolderWords, console: Console) -> None:

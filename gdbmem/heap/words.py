@@ -58,6 +58,16 @@ class Edges:
     far: Any = None  # uint32: of each edge whose offset is FAR the number of its word
     of_strings: Any = ()  # edges in what long strings don't use of themselves
 
+    def word_numbers(self, edges: Any) -> Any:
+        """Return the number of the word in its block of each of *edges*, int64."""
+        np = import_numpy()
+        offsets = self.offsets[edges].astype(np.int64)
+        is_far = np.flatnonzero(offsets == FAR)
+        if len(is_far):
+            rank = np.searchsorted(np.flatnonzero(self.offsets == FAR), edges[is_far])
+            offsets[is_far] = self.far[rank]
+        return offsets
+
     def weaken_unused(self, found: Containers, memory: Memory) -> None:
         """Make the words weak that no container of their block uses, and those that one uses not weak.
 
@@ -70,11 +80,7 @@ class Edges:
             first = self.first[blocks]
             count = self.first[blocks + 1] - first
             edges = runs_of(first, count)
-            offsets = self.offsets[edges].astype(np.int64)
-            is_far = np.flatnonzero(offsets == FAR)
-            if len(is_far):
-                rank = np.searchsorted(np.flatnonzero(self.offsets == FAR), edges[is_far])
-                offsets[is_far] = self.far[rank]
+            offsets = self.word_numbers(edges)
             is_one = is_used(np.repeat(np.arange(len(blocks)), count), offsets)
             self.weak[edges] = True
             self.weak[edges[is_one]] = False

@@ -20,6 +20,7 @@ from gdbmem.heap.giving_back import PageLedger
 from gdbmem.heap.graph import Graph
 from gdbmem.heap.holders import Answers, HeapGraph
 from gdbmem.heap.places import Outside, find_places, memory_of_glibc
+from gdbmem.heap.pools import find_pools
 from gdbmem.heap.saved import mangled_names_in, save_heap
 from gdbmem.heap.text import encoded, in_words
 from gdbmem.heap.words import Edges, find_edges
@@ -131,6 +132,7 @@ class _Reading:
         files = constant_files(reading)
         only_leaks = self._query.asks_for_leaks_only
         edges = find_edges(inner, blocks, files, only_leaks=only_leaks)
+        pools = find_pools(inner, blocks, edges) if not only_leaks else None
         data = [(start, end) for kind, start, end in variable_areas(reading) if kind == DATA]
         named = edges if self._query.without or not only_leaks else None
         outside = find_places(reading, memory, blocks, named, data, mallocs, small)
@@ -141,7 +143,8 @@ class _Reading:
         classes = {vtable: name for vtable in frequent if (name := name_of(vtable))}
         self.found = HeapGraph(
             reading.program, reading.pid, blocks, edges, outside, classes, [],
-            gaps=_gaps(reading, memory, edges, outside), execution=_execution(reading.pid, memory), time=time.time(),
+            pools=pools, gaps=_gaps(reading, memory, edges, outside),
+            execution=_execution(reading.pid, memory), time=time.time(),
         )  # fmt: skip
 
 

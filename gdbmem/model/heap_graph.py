@@ -113,6 +113,13 @@ class Leaks:
         return replace(self, most_bytes=None, most_blocks=None, of_read_bytes=part[0], of_read_blocks=part[1])
 
 
+class Pools(NamedTuple):
+    """Blocks that a program keeps many objects in, each of which is one block of the graph."""
+
+    blocks: int
+    bytes: Annotated[int, Key("size_bytes")]
+
+
 class Word(NamedTuple):
     """A word that leads to a block."""
 
@@ -155,6 +162,7 @@ class HeapView:
     trimmed_bytes: Optional[int] = None  # that malloc_trim() would return to the kernel now
     pause_seconds: Optional[float] = None
     allocator: str = "glibc"  # whose blocks these are
+    pools: Optional[Pools] = None  # 0 blocks if these have a small part of the heap; None: not looked for
     notices: Sequence[Notice] = ()
 
 

@@ -125,6 +125,20 @@ def test_what_was_taken_out_of_containers_of_rust_takes_nothing_from_an_owner(tm
     assert {name: alone.get(name) for name in back} == pytest.approx(back, rel=0.01)
 
 
+@pytest.mark.parametrize("kind", ["arenas", "filled", "none"])
+def test_pools_within_malloc_are_said_to_flatten_the_graph_and_only_where_there_are_some(
+    program: Program, kind: str
+) -> None:
+    with running([program("heap_pools"), kind], EXACT) as target:
+        count, size = target.figure(r"^pools (\d+) (\d+)")
+        document, leaks = viewed(target.pid), viewed("--leaks", target.pid)
+        text = gdbmem("heap", target.pid).stdout
+    assert document["pools"] == {"blocks": count, "size_bytes": size}
+    assert leaks["pools"] is None
+    assert ("200 blocks, 800.0 KiB, are" in text) == bool(count)
+    assert ("in use as pools" in text) == bool(count)
+
+
 def test_a_stripped_program_has_the_same_holders_by_their_addresses(owners: Path, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped"
     shutil.copy(owners, stripped)
