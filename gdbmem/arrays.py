@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from pathlib import Path
 from typing import Any
 
 _THREADS = "OPENBLAS_NUM_THREADS"
 _FIRST, _FIRST_BYTES, _PAGE = 2, 31 << 20, 4096  # blocks of memory, their bytes
+_SMALL_BYTES = 256 << 20
 _SPARSE = 16  # times as many numbers as values from which on sorting is faster than a table
 
 
@@ -61,11 +63,16 @@ def _keep_freed_memory() -> None:
 
 
 def release_freed_memory() -> None:
-    """Have glibc's malloc return what it keeps, where columns follow that are too large for it."""
+    """Have glibc's malloc return what it keeps, where columns follow that are too large for it.
+
+    A small process keeps it: to have the kernel clear these pages again would take longer than to fill them.
+    """
     import ctypes  # only where numpy is used
 
     with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).malloc_trim(0)
+        resident, shared = Path("/proc/self/statm").read_text().split()[1:3]
+        if (int(resident) - int(shared)) * _PAGE > _SMALL_BYTES:
+            ctypes.CDLL(None).malloc_trim(0)
 
 
 def index_type(count: int) -> Any:

@@ -507,7 +507,10 @@ class Answers:
     def _in_hidden_tcaches(self, lost: Any) -> tuple[int, int]:
         """Return bytes and number of the lost blocks that tcaches which were not read may have."""
         np = import_numpy()
-        found, counts = np.unique(self.graph.sizes_of(np.flatnonzero(lost)), return_counts=True)
+        if not self.found.hidden:
+            return 0, 0
+        found, which = places_of(self.graph.sizes_of(np.flatnonzero(lost)))
+        counts = np.bincount(which, minlength=len(found))
         taken = [
             (size, min(count, self.found.hidden.get(size, 0)))
             for size, count in zip(found.tolist(), counts.tolist())

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import import_numpy, places_of
 from gdbmem.heap.blocks import Blocks
 from gdbmem.heap.graph import Place
 from gdbmem.heap.unused import Containers
@@ -288,11 +288,11 @@ class _Namers:
         number = np.searchsorted(starts, words.addresses, "right") - 1
         if len(names):
             number[(number >= 0) & (words.addresses >= ends[number])] = -1
-        known, numbers = np.unique(number, return_inverse=True)
+        known, numbers = places_of(number + 1)
         file = PurePath(self._reading.images[0].name).name if self._reading.images else ""
         return numbers, [
             Place(names[n], THREAD_LOCAL, int(starts[n]), f"{file}, {thread}") if n >= 0 else rest
-            for n in known.tolist()
+            for n in (known - 1).tolist()
         ]
 
     def _program_variables(self, pointer: int) -> tuple[Any, Any, list[str]]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.allocators.gather import gather
-from gdbmem.arrays import import_numpy, joined
+from gdbmem.arrays import distinct, import_numpy, joined
 from gdbmem.heap.blocks import Blocks
 from gdbmem.model.memory import Memory
 
@@ -81,7 +81,7 @@ class Containers:
             ),
         )
         tables = Tables(*(joined(list(column)) for column in zip(*self._tables)))
-        for buckets in np.unique(tables.buckets).tolist():
+        for buckets in distinct(tables.buckets).tolist():
             some = np.flatnonzero(tables.buckets == buckets)
             for begin in range(0, len(some), max(_AT_ONCE // buckets, 1)):
                 yield _uses_of(tables, some[begin : begin + max(_AT_ONCE // buckets, 1)], buckets, memory)

@@ -26,7 +26,6 @@ from gdbmem.heap.text import encoded, in_words
 from gdbmem.heap.words import Edges, find_edges
 from gdbmem.inspection.class_names import constant_files, namer
 from gdbmem.inspection.ledger_parts import variable_areas
-from gdbmem.inspection.live_process import read_live
 from gdbmem.inspection.read_process import find_malloc, read_core, read_process
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.files.target_files import TargetFiles
@@ -208,6 +207,8 @@ def _hidden(unread_threads: Sequence[int]) -> dict[int, int]:
 
 def read_graph(pid: int, query: HeapQuery, *, fork: Optional[bool], swapped: bool, say: Any) -> HeapGraph:
     """Return the graph of live process *pid* for *query*; arguments and exceptions as for explain_process()."""
+    from gdbmem.inspection.live_process import read_live  # slow to import, and a core needs none of it
+
     reading = _Reading(query)
     _, pause_seconds = read_live(
         pid, walker=reading.walker, fork=fork, look=reading, say=say, swapped=swapped, whole=True

@@ -19,7 +19,7 @@ from gdbmem.allocators.glibc.tallies import (
     why_stopped,
 )
 from gdbmem.allocators.glibc.trails import UNIT
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import import_numpy, places_of
 from gdbmem.model.memory import Memory
 
 if TYPE_CHECKING:
@@ -100,6 +100,6 @@ def _mark_free(tally: HeapTally, addresses: Sequence[int], state: int, columns: 
         live[number] = False
         tally.strays += len(some) - len(number)
         if state == FASTBIN:
-            found, counts = np.unique(bounds[number + 1] - bounds[number], return_counts=True)
-            for size, count in zip(found.tolist(), counts.tolist()):
+            found, which = places_of(bounds[number + 1] - bounds[number])
+            for size, count in zip(found.tolist(), np.bincount(which).tolist()):
                 tally.sizes.setdefault(size * UNIT, [0] * STATES)[FASTBIN] += count
