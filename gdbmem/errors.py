@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 from collections.abc import Iterator
-from enum import IntEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import signal
 
 
-class ExitStatus(IntEnum):
-    """A status that gdbmem itself returns; a program that it runs may end with any other.
+class ExitStatus:
+    """The statuses that gdbmem itself returns; a program that it runs may end with any other.
 
     docs/reference/exit-status.md presents them.
     """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Optional, Union
 
@@ -41,7 +40,6 @@ from gdbmem.formats.stacks import StackProfile
 from gdbmem.formats.valgrind.massif import HEAPTRACK, MassifProfile
 from gdbmem.model.calltree import CallTree, Profile
 from gdbmem.model.diff import Diff, Side
-from gdbmem.model.series import Mark
 from gdbmem.page.explorer import Explored, explored
 from gdbmem.page.page import (
     Number,
@@ -310,6 +308,8 @@ def _snapshots(records: Sequence[SnapshotRecord]) -> list[Section]:
         if r.seconds is not None and r.heap_bytes is not None
     ]
     if len(points) > 1:
+        from gdbmem.model.series import Mark  # for runs with snapshots only
+
         curve = Curve("heap at each snapshot", [p[0] for p in points], [float(p[1]) for p in points])
         marks = [Mark(t, name) for t, _, name in points] if len(points) <= 20 else ()
         sections.insert(0, course_section(Picture("", [curve], marks)))
@@ -442,12 +442,12 @@ class _UnwrittenError(Exception):
     """No page was made: the file is not created."""
 
 
-@dataclass
 class AwaitedPage:
     """The run that a page is to show, once there is one, and whether the page could not be made."""
 
-    runs: list[Run] = field(default_factory=list)
-    failed: bool = False
+    def __init__(self) -> None:
+        self.runs: list[Run] = []
+        self.failed = False
 
 
 @contextlib.contextmanager

@@ -85,7 +85,7 @@ class Judgement(NamedTuple):
         return total if self.unit == BYTES or not total else math.inf
 
 
-def exit_status(judgements: Iterable[Judgement]) -> ExitStatus:
+def exit_status(judgements: Iterable[Judgement]) -> int:
     """Return 4 if one is not met, else 125 if one is not judged or if there is none, else 0."""
     judged = {one.judged for one in judgements}
     if NOT_MET in judged:

@@ -6,13 +6,11 @@ HTML's own ``<details>``. The page's policy allows the scripts and the style she
 only the graph and its table are missing, and pictures over time can't be zoomed.
 """
 
-from __future__ import annotations
+# No annotations from __future__: NamedTuple compiles each one that is a string, which doubles its cost.
 
 import functools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, NamedTuple, Optional, Union
 
@@ -158,13 +156,13 @@ class PageLine(NamedTuple):
     doubt: Optional[Number]
     place: Union[str, Linked]
     function: str
-    excerpt: Optional[Markup]  # the source around it
+    excerpt: Optional["Markup"]  # the source around it
     paths: Sequence[
         tuple[Number, Sequence[str]]
     ]  # the largest, each with its bytes; from the allocation outward
     more: Optional[tuple[str, Number]]  # the number of the others, and their sum
     trend: str = ""  # of a series: a word
-    spark: Optional[Markup] = None  # of a series: its history
+    spark: Optional["Markup"] = None  # of a series: its history
     uses: Sequence[str] = ()  # how its blocks were used
 
 
@@ -203,7 +201,7 @@ class Section(NamedTuple):
     is_change: bool = True
     others: Sequence[tuple[Number, str]] = ()  # amounts in no line, and the total
     tree: Sequence[Node] = ()
-    picture: Optional[Markup] = None
+    picture: Optional["Markup"] = None
     course: str = ""  # of a picture over time: the data in the form of pack(), for the script that zooms it
     header: Sequence[str] = ()
     table: Sequence[Sequence[Cell]] = ()
@@ -219,18 +217,27 @@ class Section(NamedTuple):
         return [text if value is None else Number(text, value) for text, value in pieces]
 
 
-@dataclass
 class Page:
     """The content of the page."""
 
-    title: str
-    subtitle: str = ""
-    facts: list[tuple[str, str]] = field(default_factory=list)  # how it was measured
-    sections: list[Section] = field(default_factory=list)
-    notices: list[str] = field(default_factory=list)
-    explored: Optional[Explored] = None  # the data for the script
-    # For a served page: the address that reports newer versions, and its current answer.
-    follows: Optional[tuple[str, str]] = None
+    def __init__(
+        self,
+        title: str,
+        subtitle: str = "",
+        *,
+        facts: Sequence[tuple[str, str]] = (),
+        sections: Sequence[Section] = (),
+        notices: Sequence[str] = (),
+        explored: Optional[Explored] = None,
+    ) -> None:
+        self.title = title
+        self.subtitle = subtitle
+        self.facts = list(facts)  # how it was measured
+        self.sections = list(sections)
+        self.notices = list(notices)
+        self.explored = explored  # the data for the script
+        # For a served page: the address that reports newer versions, and its current answer.
+        self.follows: Optional[tuple[str, str]] = None
 
 
 class IndexRow(NamedTuple):
@@ -288,7 +295,7 @@ def _filled(
 
 
 @functools.cache  # a template is compiled once, not for each page that is served
-def _templates() -> Environment:
+def _templates() -> "Environment":
     from jinja2 import Environment, FileSystemLoader  # slow to import
 
     return Environment(
@@ -300,7 +307,7 @@ def _templates() -> Environment:
     )
 
 
-def markup(text: str) -> Markup:
+def markup(text: str) -> "Markup":
     """Return *text*, in which all foreign text is escaped, for the template."""
     from markupsafe import Markup  # not always needed
 
@@ -381,7 +388,7 @@ class _Sources(NamedTuple):
     embeds: bool  # their lines are in the page
 
     @classmethod
-    def of(cls, query: Query) -> _Sources:
+    def of(cls, query: Query) -> "_Sources":
         links = None if query.links is None else Links.read(query.links, "--links")
         return cls(SourceLines(query.source_folders, query.source_roots), links, query.embed_source)
 
@@ -390,7 +397,7 @@ class _Sources(NamedTuple):
         address = self.files.link(self.links, frame.file, frame.line)
         return Linked(text, address) if address else text
 
-    def excerpt(self, frame: Optional[Frame]) -> Optional[Markup]:
+    def excerpt(self, frame: Optional[Frame]) -> Optional["Markup"]:
         return None if frame is None or not self.embeds else self.files.excerpt(frame.file, frame.line)
 
     def notices(self) -> list[Notice]:
@@ -414,7 +421,7 @@ def annotated_section(diff: Diff, query: Query, *, is_change: bool = True) -> Se
         before = number
     if None in by_line:
         margin.append(_margin_line("?", by_line[None], None, is_change))
-    size = partial(_size, is_change=is_change)
+    size = functools.partial(_size, is_change=is_change)
     inside, total = size(found.inside.delta_bytes), size(found.ranking.total.delta_bytes)
     others = _others(found.ranking._replace(rest=found.elsewhere._replace(paths=0)), is_change=is_change)
     return Section(

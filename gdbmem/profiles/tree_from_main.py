@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import compress
 from typing import NamedTuple, Optional, Union
@@ -27,17 +26,28 @@ class _EndingPaths(NamedTuple):
     changes: Sequence[int]
 
 
-@dataclass(frozen=True)
 class Outward:
     """A call, with all bytes through it."""
 
-    frame: Optional[Frame]  # None: the caller of main; unlisted places
-    delta_bytes: int
-    weight: int  # bytes added and bytes removed
-    _paths: GroupedPaths
-    _at: _EndingPaths
-    _least: float  # bytes: the least change of a listed call
-    _has_hidden: bool  # there are nodes that are not shown: pruned, or of frames that are left out
+    def __init__(
+        self,
+        frame: Optional[Frame],
+        paths: GroupedPaths,
+        at: _EndingPaths,
+        least: float,
+        *,
+        has_hidden: bool,
+    ) -> None:
+        """*least* is the least change in bytes of a call that is listed; *has_hidden*: there are nodes that are not
+        shown, pruned or of frames that are left out.
+        """
+        self.frame = frame  # None: the caller of main; unlisted places
+        self.delta_bytes = sum(at.changes)
+        self.weight = sum(map(abs, at.changes))  # bytes added and bytes removed
+        self._paths = paths
+        self._at = at
+        self._least = least
+        self._has_hidden = has_hidden
 
     @cached_property
     def children(self) -> Sequence[Outward]:
@@ -80,7 +90,7 @@ class Outward:
 
     def _child(self, number: int, at: _EndingPaths) -> Outward:
         frame = self._paths.diff.frames[number] if number >= 0 else None
-        return _call(frame, self._paths, at, self._least, has_hidden=self._has_hidden)
+        return Outward(frame, self._paths, at, self._least, has_hidden=self._has_hidden)
 
 
 def outward(diff: Diff, query: Query, least_share: float) -> Outward:
@@ -94,13 +104,7 @@ def outward(diff: Diff, query: Query, least_share: float) -> Outward:
     weight = sum(map(abs, changes))
     has_hidden = diff.hides_paths or any(paths.walk.left_out)
     least = max(least_share * weight, 1)
-    return _call(None, paths, _EndingPaths(ends, ends, changes), least, has_hidden=has_hidden)
-
-
-def _call(
-    frame: Optional[Frame], paths: GroupedPaths, at: _EndingPaths, least: float, *, has_hidden: bool
-) -> Outward:
-    return Outward(frame, sum(at.changes), sum(map(abs, at.changes)), paths, at, least, has_hidden)
+    return Outward(None, paths, _EndingPaths(ends, ends, changes), least, has_hidden=has_hidden)
 
 
 # A diff of very many paths with the smallest of them merged into one, for pictures that can't show all.

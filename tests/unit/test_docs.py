@@ -237,7 +237,7 @@ def test_each_picture_of_the_pages_is_drawn_by_a_script_from_a_real_run() -> Non
 
 def test_every_exit_status_is_documented() -> None:
     page = read(DOCS / "reference" / "exit-status.md")
-    statuses = {int(status) for status in ExitStatus} - {0}
+    statuses = {status for name, status in vars(ExitStatus).items() if name.isupper()} - {0}
     assert [
         status for status in sorted(statuses) if not re.search(rf"^\| {status} \|", page, re.MULTILINE)
     ] == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-import signal
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple, Optional
 
@@ -87,13 +86,14 @@ def signal_here() -> str | None:
 
 
 # gdb numbers its own temporary breakpoints 0, and their locations 0.1. Before gdb 13 both are in one row.
-_ROW = re.compile(r"^0(?= )", re.MULTILINE)
-_RESUME = re.compile(r" +high-priority step resume .*?\b0x([0-9a-f]+)", re.DOTALL)
-_THREAD = re.compile(r"\bstop only in thread (\d+)")
-_FRAME = re.compile(r"\bstop only in stack frame at 0x([0-9a-f]+)")
-_BASE = re.compile(r"\bframe at 0x([0-9a-f]+)")
+# Texts: gdb loads this module at its start, and compiles none of them there.
+_ROW = r"(?m)^0(?= )"
+_RESUME = r"(?s) +high-priority step resume .*?\b0x([0-9a-f]+)"
+_THREAD = r"\bstop only in thread (\d+)"
+_FRAME = r"\bstop only in stack frame at 0x([0-9a-f]+)"
+_BASE = r"\bframe at 0x([0-9a-f]+)"
 
-_MASK = re.compile("k[0-7]")  # of AVX-512: general for gdb, which does not find them in the frame of a signal
+_MASK = "k[0-7]"  # of AVX-512: general for gdb, which does not find them in the frame of a signal
 
 _MOST_STACKS = 8  # of handlers that interrupt each other, or of calls of one function within another
 _MOST_KEPT = 8  # steps of one thread
@@ -113,8 +113,8 @@ class PostponedStep(NamedTuple):
 def postponed_steps(text: str) -> list[PostponedStep]:
     """Parse *text*, gdb's list of its temporary breakpoints (`maint info breakpoints 0`)."""
     found = []
-    for row in _ROW.split(text)[1:]:
-        resume, frame, thread = _RESUME.match(row), _FRAME.search(row), _THREAD.search(row)
+    for row in re.split(_ROW, text)[1:]:
+        resume, frame, thread = re.match(_RESUME, row), re.search(_FRAME, row), re.search(_THREAD, row)
         if resume is not None:
             base, number = int(frame[1], 16) if frame else None, int(thread[1]) if thread else None
             found.append(PostponedStep(int(resume[1], 16), base, number))
@@ -175,10 +175,12 @@ def _waits_for_signal(address: int, pointer: int) -> bool:
 
     Otherwise gdb steps over the breakpoint when the program goes on, or the thread has come back to it.
     """
+    from signal import SIGTRAP  # gdb starts sooner
+
     frame = gdb.newest_frame()
     with contextlib.suppress(gdb.error):
         is_there = (int(frame.pc()), int(frame.read_register("sp"))) == (address, pointer)
-        return is_there and int(gdb.parse_and_eval("$_siginfo.si_signo")) != signal.SIGTRAP
+        return is_there and int(gdb.parse_and_eval("$_siginfo.si_signo")) != SIGTRAP
     return False
 
 
@@ -206,7 +208,7 @@ def _registers(frame: gdb.Frame) -> list[int]:
     if not hasattr(architecture, "registers"):
         return []
     names = [str(one) for one in architecture.registers("general")]
-    values = [frame.read_register(name) for name in names if not _MASK.fullmatch(name)]
+    values = [frame.read_register(name) for name in names if not re.fullmatch(_MASK, name)]
     pointer = frame.read_register("sp").type.sizeof
     kinds = (gdb.TYPE_CODE_INT, gdb.TYPE_CODE_PTR)
     return [
@@ -229,18 +231,13 @@ def _is_kept(asker: object) -> bool:
     return step.registers == _registers(frame)
 
 
-class _Hit(NamedTuple):
-    stack: int  # the stack pointer
-    state: object  # whatever else a repeated hit has in common with it
-
-
 class RepeatedHits:
     """Recognises the repeated hits of one breakpoint, or of some that are told apart by the state given."""
 
     def __init__(self, handles_signals: Callable[[], bool] = lambda: True) -> None:
         """*handles_signals* returns whether the program has signal handlers; they may pass the breakpoint, too."""
         self._handles_signals = handles_signals
-        self._last: dict[Thread, _Hit] = {}
+        self._last: dict[Thread, tuple[int, object]] = {}  # the stack pointer and the state
         # The state of the last hit at each of the last stack addresses, the newest last. Those above a hit may still be
         # pending: a signal handler's own stack can be anywhere, even in a variable of `main`.
         self._states: dict[Thread, dict[int, object]] = {}
@@ -250,19 +247,20 @@ class RepeatedHits:
 
         *stack* is its stack pointer, if the caller knows it. A hit with another *state* is another one.
         """
-        hit = _Hit(int(gdb.parse_and_eval("$sp")) if stack is None else stack, state)
+        if stack is None:
+            stack = int(gdb.parse_and_eval("$sp"))
         thread = gdb.selected_thread().ptid
-        before, self._last[thread] = self._last.get(thread), hit
+        before, self._last[thread] = self._last.get(thread), (stack, state)
         states = self._states.setdefault(thread, {})
-        is_known = hit.stack in states and states.pop(hit.stack) == state
-        states[hit.stack] = state
+        is_known = stack in states and states.pop(stack) == state
+        states[stack] = state
         if len(states) > _MOST_STACKS:
             del states[next(iter(states))]
         if _is_kept(self):
             return True
         if before is not None and not is_known:
             return False
-        if before not in (None, hit) and not self._handles_signals():
+        if before not in (None, (stack, state)) and not self._handles_signals():
             return False  # it has gone on since
         return _is_listed()
 
@@ -295,5 +293,5 @@ def _is_here(step: PostponedStep) -> bool:
     """Return whether gdb resumes *step* now: in the newest frame, not in one that the signal handler has called."""
     if step.address != gdb.newest_frame().pc():
         return False
-    base = _BASE.search(gdb_text("info frame"))
+    base = re.search(_BASE, gdb_text("info frame"))
     return step.frame is None or base is None or int(base[1], 16) == step.frame

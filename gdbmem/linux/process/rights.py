@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
@@ -131,6 +130,8 @@ class ThreadLock:
 
     def __init__(self, path: Path, *, make: bool = False) -> None:
         """Map the file at *path*, which *make* makes. Raises OSError."""
+        import ctypes  # slow to import
+
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if make else 0)
         descriptor = os.open(path, flags, 0o600)
         try:
@@ -144,7 +145,9 @@ class ThreadLock:
 
     def take(self) -> None:
         """Hold it from now on by the calling thread. Raises OSError."""
-        attributes = ctypes.create_string_buffer(_ATTRIBUTES_BYTES)
+        from ctypes import create_string_buffer  # slow to import
+
+        attributes = create_string_buffer(_ATTRIBUTES_BYTES)
         _check(self._libc.pthread_mutexattr_init(attributes))
         _check(self._libc.pthread_mutexattr_setpshared(attributes, _SHARED))
         _check(self._libc.pthread_mutexattr_setrobust(attributes, _ROBUST))
