@@ -19,8 +19,8 @@ from typing import Optional
 from benchmarks.racing import Ratio
 from gdbmem.engines.engine import options_of
 from gdbmem.launch.job import Job
-from gdbmem.launch.playing import play_recipe
 from gdbmem.launch.program import find_program
+from gdbmem.launch.recipe import play_recipe
 from gdbmem.recipes.reader import load_recipe
 from gdbmem.setup.gdb_packages import ensure_private_folder
 from gdbmem.setup.gdb_python import find_gdb

@@ -106,7 +106,7 @@ def read_heap(operand: Operand) -> SavedHeap:
 
     Raises InputError if there is none.
     """
-    from gdbmem.inspection.holdings import load_heap  # with the readers of all formats
+    from gdbmem.runs.saved_documents import load_heap  # with the readers of all formats
 
     return load_heap(os.fspath(operand))
 
@@ -144,7 +144,6 @@ def place_to_save(text: str) -> Optional[tuple[Run, str]]:
 
     Raises UsageError for a run without a name, and for a name in what is no run.
     """
-    from gdbmem.inspection import holdings  # as above
     from gdbmem.runs.operand import find_operand  # with it
 
     try:
@@ -156,12 +155,14 @@ def place_to_save(text: str) -> Optional[tuple[Run, str]]:
             f"--save takes FILE or RUN:NAME, and there is no run '{printable(text)}'",
             hint="'gdbmem show RUN' lists what a run holds",
         ) from None
-    return None if name is None and not isinstance(place, Run) else holdings.place_to_save(text)
+    from gdbmem.runs import saved_documents  # as above
+
+    return None if name is None and not isinstance(place, Run) else saved_documents.place_to_save(text)
 
 
 def keep_heap(run: Run, name: str, saved: SavedHeap) -> SavedResult:
     """Save *saved* in *run* as *name*. Raises InputError."""
     from gdbmem.heap.saved import saved_json  # with numpy
-    from gdbmem.inspection import holdings  # as above
+    from gdbmem.runs import saved_documents  # as above
 
-    return holdings.save_heap(run, name, saved_json(saved), saved.view)
+    return saved_documents.save_heap(run, name, saved_json(saved), saved.view)

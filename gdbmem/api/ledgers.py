@@ -106,35 +106,35 @@ def read_ledger(operand: Operand) -> Ledger:
 
     Raises InputError if there is none.
     """
-    from gdbmem.inspection.holdings import load_ledger  # with the readers of all formats, as the next
+    from gdbmem.runs.saved_documents import load_ledger  # with the readers of all formats, as the next
 
     return load_ledger(os.fspath(operand))
 
 
 def saved_heap_map(operand: Operand) -> Optional[HeapMap]:
     """Return the map of the heap that was saved with the ledger of *operand*; None if there is none."""
-    from gdbmem.inspection.holdings import load_heap_map
+    from gdbmem.runs.saved_documents import load_heap_map
 
     return load_heap_map(os.fspath(operand))
 
 
 def place_to_save(text: str) -> tuple[Run, str]:
     """Return the run and the name of the moment that *text*, ``RUN:NAME``, names. Raises InputError."""
-    from gdbmem.inspection import holdings
+    from gdbmem.runs import saved_documents
 
-    return holdings.place_to_save(text)
+    return saved_documents.place_to_save(text)
 
 
 def save_ledger(run: Run, name: str, ledger: Ledger) -> SavedResult:
     """Save *ledger* in *run* as *name*. Raises InputError."""
-    from gdbmem.inspection import holdings
+    from gdbmem.runs import saved_documents
 
-    return holdings.save_ledger(run, name, ledger)
+    return saved_documents.save_ledger(run, name, ledger)
 
 
 def pinner_paths(operand: str, ledger: Ledger) -> PinnerPaths:
     """Return the call paths that allocate blocks of the sizes that pin pages in *ledger*, by snapshot *operand*."""
-    from gdbmem.inspection.holdings import paths_of_pinners
+    from gdbmem.runs.saved_documents import paths_of_pinners
     from gdbmem.symbols.address_names import GdbSymbols
 
     return paths_of_pinners(operand, ledger, GdbSymbols())

@@ -13,10 +13,10 @@ from gdbmem.formats.bfc.dumps import is_memory_dump, is_saved_pools, read_memory
 from gdbmem.formats.bfc.log import is_pool_log, read_pool_log
 from gdbmem.formats.bfc.torch_snapshot import is_torch_snapshot, read_torch_snapshot
 from gdbmem.formats.opening import read_data
-from gdbmem.formats.wrapping import unwrap_log
+from gdbmem.formats.unwrapping import unwrap_log
 from gdbmem.inspection.pools import Pools, follow_pools, read_core_pools
 from gdbmem.inspection.pools import read_pools as read_process_pools
-from gdbmem.linux.monitoring.surroundings import find_gpus
+from gdbmem.linux.monitoring.gpu_and_cgroup import find_gpus
 from gdbmem.model.bfc import Allocator, Decision, PoolLog, Refusal
 from gdbmem.pools.changes import compare_pools
 from gdbmem.pools.decision import Request

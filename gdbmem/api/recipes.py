@@ -19,8 +19,8 @@ from gdbmem.heap.growth import compared
 from gdbmem.launch.engine_choice import choose_engine
 from gdbmem.launch.job import Job
 from gdbmem.launch.measured import MeasuredRun, trim_by_gdb
-from gdbmem.launch.playing import Outcome, PlayedPoint, play_recipe
 from gdbmem.launch.program import find_program
+from gdbmem.launch.recipe import Outcome, PlayedPoint, play_recipe
 from gdbmem.model.containers import Survey
 from gdbmem.model.diff import GRAPH_METRICS, LEDGER_METRICS, Diff, Expectation, ExpectationVerdict
 from gdbmem.model.heap_graph import HeapGrowth, SavedHeap

@@ -94,7 +94,7 @@ def load_kept(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:
     Raises InputError if there is none.
     """
     from gdbmem.formats.documents import read_heap, read_ledger, read_survey  # not always needed
-    from gdbmem.inspection.holdings import saved_document  # with these
+    from gdbmem.runs.saved_documents import saved_document  # with these
 
     read: Callable[[str, str], Any] = {LEDGER: read_ledger, CONTAINERS: read_survey, HEAP: read_heap}[kind]
     return read(*saved_document(place, kind, name))
@@ -103,7 +103,7 @@ def load_kept(place: Union[Path, Run], kind: str, name: Optional[str]) -> Any:
 def load_heap_view(place: Union[Path, Run], name: Optional[str]) -> HeapView:
     """Return the answer on the heap in the file *place*, or that the run *place* keeps as *name* (None: its last)."""
     from gdbmem.formats.documents import read_heap_view  # as above
-    from gdbmem.inspection.holdings import saved_document  # with it
+    from gdbmem.runs.saved_documents import saved_document  # with it
 
     return read_heap_view(*saved_document(place, HEAP, name))
 
@@ -209,7 +209,7 @@ def containers_holding(operands: Sequence[str], diff: Diff, query: Query) -> Seq
     run = places[0][0]
     if not isinstance(run, Run) or not is_of_one_run(operands):
         return []
-    from gdbmem.inspection.holdings import holdings  # not always needed
+    from gdbmem.runs.saved_documents import holdings  # not always needed
 
     if len(places) == 1:
         return holdings(run, asked_for(run.snapshots)[-2:], diff, query)

@@ -21,8 +21,8 @@ from gdbmem.gates.reports import Gate, GrownLine, Judged, Place, ci_files, ci_re
 from gdbmem.heap.text import growth_document
 from gdbmem.heap.text import print_growth as print_heap_growth
 from gdbmem.launch.interactive import shown
-from gdbmem.launch.playing import Outcome, play_recipe
 from gdbmem.launch.program import execute, find_program
+from gdbmem.launch.recipe import Outcome, play_recipe
 from gdbmem.launch.whole_run import show_whole_run
 from gdbmem.ledger import document as ledger_document
 from gdbmem.ledger.text import print_growth

@@ -216,7 +216,7 @@ def load(name: str) -> Subcommand:
 
 def _help(argv: Sequence[str], parser: ArgumentParser) -> int:
     """Print the paragraph of a message, or the help of a command."""
-    from gdbmem.terminal.console import explain_message  # not always needed
+    from gdbmem.messages import explain_message  # not always needed
 
     name = parser.parse_args(argv).name
     command = SHELL_COMMANDS.get(name)

@@ -15,7 +15,7 @@ from gdbmem.gates.reports import Gate
 from gdbmem.recording.recording import Recorded, RecordingOptions, record_series, verdict_so_far
 from gdbmem.recording.targets import Wanted
 from gdbmem.runs.ranks import job_name, own_rank
-from gdbmem.series.views import PlainView, PrometheusView, View
+from gdbmem.series.views import PlainView, View
 from gdbmem.terminal.console import make_console, prepare_outputs
 
 
@@ -71,6 +71,8 @@ def _options(args: argparse.Namespace, words: Optional[Sequence[str]]) -> Record
 
 
 def _served(view: View, args: argparse.Namespace, folder: Path) -> View:
+    from gdbmem.series.prometheus import PrometheusView  # for --prometheus only
+
     host, port = args.prometheus
     rank = own_rank()
     return PrometheusView(

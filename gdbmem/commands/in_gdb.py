@@ -203,7 +203,7 @@ A page counts as written even if its bytes did not change. The kernel records th
 """,
         f"{options.TOP_10}{options.OUTPUT}  argument [ARG]\n",
         "Example:\n  (gdb) COMMAND finish\n",
-        implementation="memwatch.commands.pages:WrittenCommand",
+        implementation="memwatch.commands.watched_pages:WrittenCommand",
         category="running",
         completer="none",
     ),
@@ -217,7 +217,7 @@ Usage: COMMAND [OPTIONS] +SIZE|SIZE
 """,
         f"{_SOURCE}  argument [SIZE]\n",
         "Example:\n  (gdb) COMMAND +100MiB\n",
-        implementation="memwatch.commands.pages:LimitCommand",
+        implementation="memwatch.commands.watched_pages:LimitCommand",
         category="running",
         completer="none",
         output=None,
@@ -297,7 +297,7 @@ Example:
   (gdb) COMMAND --for 10s
   resident growth: 64.0 MiB at process 4711 in 10 s; over 99 % of it from pool.c:32 (touch)
 """,
-        implementation="memwatch.commands.pages:GrowCommand",
+        implementation="memwatch.commands.watched_pages:GrowCommand",
         category="running",
         completer="none",
     ),

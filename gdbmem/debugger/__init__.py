@@ -22,7 +22,7 @@ def install() -> None:
     register(GDB_COMMANDS)
     register_all()
     gdb.events.stop.connect(note_stop)
-    if "GDBMEM_SESSION" in os.environ:  # launch.protocol.ENVIRONMENT, which would import sockets
+    if "GDBMEM_SESSION" in os.environ:  # launch.messages.ENVIRONMENT, which would import sockets
         from gdbmem.debugger.launched.launched import install_launched  # slow to import
 
         install_launched()

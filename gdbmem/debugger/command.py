@@ -224,7 +224,7 @@ class OverviewCommand(Command):
         if args.name is None:
             gdb.execute("help gdbmem")
             return
-        from gdbmem.terminal.console import explain_message  # gdb starts sooner
+        from gdbmem.messages import explain_message  # gdb starts sooner
 
         gdb.write(explain_message(args.name))
 

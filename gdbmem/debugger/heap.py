@@ -9,8 +9,8 @@ from typing import Any
 from gdbmem.commands.arguments import check_whole
 from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.ledger.explain import address_in, core_path, local_pid, threads_here
-from gdbmem.debugger.ledger.saved import keep_heap, kept_heap, saved_names
 from gdbmem.debugger.names import class_names
+from gdbmem.debugger.saved_results import keep_heap, kept_heap, saved_names
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import ToolError
 from gdbmem.formats.documents import read_heap_view

@@ -357,7 +357,7 @@ def _is_of(entry: _Format, data: Data) -> bool:
 
 def _out_of_wrapping(name: Optional[str], data: Data, source: str) -> tuple[Optional[str], Data]:
     """Return the format and text that a collector of logs, CI or a chat wrapped; what was given if there is none."""
-    from gdbmem.formats.wrapping import texts_in  # seldom needed
+    from gdbmem.formats.unwrapping import texts_in  # seldom needed
 
     found = [(kind, text) for text in texts_in(data) if (kind := _format_of(text)) is not None]
     if len(found) > 1:

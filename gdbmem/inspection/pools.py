@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
-from gdbmem.allocators.bfc.layout import Layout, LayoutUnknown, calibrate
-from gdbmem.allocators.bfc.search import FoundObject, find_objects
+from gdbmem.allocators.bfc.layout import FoundObject, Layout, LayoutUnknown, calibrate, find_objects
 from gdbmem.allocators.bfc.walk import Buffers, RawPool, capture, decode, is_busy, prepare
 from gdbmem.errors import Notice, TargetError
 from gdbmem.linux.elf.corefile import CoreFile

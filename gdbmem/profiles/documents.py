@@ -175,7 +175,7 @@ def diff_json(
     if judgement is not None:
         document["judgement"] = judgement_object(judgement)
     if held:
-        from gdbmem.profiles.holding import holdings_document  # few have any
+        from gdbmem.profiles.containers_behind_growth import holdings_document  # few have any
 
         document["containers"] = holdings_document(held)
     if not is_change:

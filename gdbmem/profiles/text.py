@@ -955,7 +955,7 @@ def print_diff(
         console.print()
         console.print(inverted_table(ranking, layout) if query.inverted else rows_table(ranking, layout))
     if held:
-        from gdbmem.profiles.holding import print_holdings  # few have any
+        from gdbmem.profiles.containers_behind_growth import print_holdings  # few have any
 
         print_holdings(held, console)
     said = [*own_code_notices(ranking), *unused_known(diff, query), *notices, *diff.notices]

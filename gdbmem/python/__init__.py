@@ -1,0 +1,1 @@
+"""Python's objects, arenas, traces and stacks (`gdbmem python`), as text and JSON."""

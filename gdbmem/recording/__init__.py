@@ -1,0 +1,1 @@
+"""Recording a process tree over time (`gdbmem monitor`), and its page faults (`gdbmem grow`)."""

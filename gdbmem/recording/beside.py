@@ -1,12 +1,10 @@
-"""The processes beside a monitor (`gdbmem grow`, the black box), and the one monitor of all ranks of a host."""
+"""The processes beside a monitor: `gdbmem grow`, which records the lines that grow, and the black box."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -16,7 +14,6 @@ from typing import Optional
 from gdbmem.inspection.interpreters import module_words
 from gdbmem.launch.child import die_with_parent
 from gdbmem.linux.process.process import has_ended
-from gdbmem.runs.ranks import Rank, job_name, monitor_address, without_rank
 
 RECORDING = "recording "  # the beginning of its first line when recording has started
 _BEGUN = f"gdbmem: {RECORDING}"
@@ -113,72 +110,3 @@ class BlackBoxProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-
-
-# One monitor of the ranks of a host. The first rank starts it, in a session of its own, below a shell that starts
-# another one if it is killed; both hold an abstract socket by the job's name, so that the other ranks start none.
-
-
-_AGAIN = """
-first=$1 run=$2 log=$3; shift 3
-if [ -e "$run/run.json" ]; then "$@" --resume "$run"; else "$@" --job "$first" --run "$run"; fi
-status=$? left=20
-while [ $status -gt 128 ] && [ $left -gt 0 ]; do
-  left=$((left - 1))
-  "$@" --resume "$run"
-  status=$?
-done
-[ -s "$log" ] || rm -f "$log"
-"""
-
-
-def start_node_monitor(rank: Rank, folder: Path, words: Sequence[str]) -> bool:
-    """Start a monitor of this host's ranks of the job of *rank*, recorded in *folder*; return False if there is one.
-
-    *words* are its other options. It survives this process, has none of its files open, and ends after the last rank.
-    Raises OSError.
-    """
-    name = socket.socket(socket.AF_UNIX)
-    with name:
-        try:
-            name.bind(monitor_address(rank))
-        except OSError as error:
-            if error.errno == errno.EADDRINUSE:
-                return False
-            raise
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        log = folder.with_name(f"{folder.name}.log")
-        monitor = [
-            sys.executable,
-            *module_words("gdbmem.cli.main"),
-            "monitor",
-            "--until-exit",
-            "--quiet",
-            *words,
-        ]
-        with log.open("ab") as said:
-            shell = subprocess.Popen(
-                # Its child is the monitor's shell, and not a child that the program would have to wait for.
-                [
-                    "/bin/sh",
-                    "-c",
-                    '"$@" &',
-                    "sh",
-                    "/bin/sh",
-                    "-c",
-                    _AGAIN,
-                    "sh",
-                    job_name(rank),
-                    str(folder),
-                    str(log),
-                    *monitor,
-                ],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=said,
-                env=without_rank(os.environ),
-                pass_fds=(name.fileno(),),
-                start_new_session=True,
-            )
-        shell.wait()
-    return True

@@ -17,15 +17,15 @@ from typing import Callable, NamedTuple, Optional
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.cgroup import Family, Limit, make_family, tightest_limit, tightest_over
 from gdbmem.linux.monitoring.children import ProcessEvents, listen
+from gdbmem.linux.monitoring.gpu_and_cgroup import Surroundings, find_gpus
 from gdbmem.linux.monitoring.sampling import Glance, clock_of, family_row
-from gdbmem.linux.monitoring.surroundings import Surroundings, find_gpus
 from gdbmem.linux.monitoring.tree import Look, Tree
 from gdbmem.linux.process import process
 from gdbmem.linux.process.process import boot_id
 from gdbmem.model.series import TREE, Mark, ProcessSample, SeriesFacts, SeriesLine, Verdict
 from gdbmem.recording.beside import BlackBoxProcess, GrowingLines
+from gdbmem.recording.ranks_of_host import RanksHere
 from gdbmem.recording.targets import (
-    RanksHere,
     Wanted,
     WatchedProgram,
     WatchTarget,

@@ -10,94 +10,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Callable, NamedTuple, Optional
 
 from gdbmem.errors import InputError, TargetError
-from gdbmem.files import JsonObject
-from gdbmem.json_values import as_json
 from gdbmem.launch.program import NotExecutableError, NotFoundError
 from gdbmem.linux.monitoring.cgroup import processes_in
-from gdbmem.linux.monitoring.children import ExitEvents
 from gdbmem.linux.monitoring.sampling import ProcessFiles
 from gdbmem.linux.process import process
 from gdbmem.linux.process.process import program_name, words_of
-from gdbmem.runs.ranks import ONE_PER_NODE, Rank, job_name, rank_of
+from gdbmem.recording.ranks_of_host import RanksHere
 from gdbmem.runs.run import Run
 from gdbmem.text import printable
 
 _FIRST_RANK_SECONDS, _BETWEEN_SEARCHES = 30.0, 0.05
-
-
-class RanksHere:
-    """The processes on this host that a launcher has started as the ranks of one job."""
-
-    def __init__(self, job: str) -> None:
-        """*job* is as job_name() has it."""
-        self._job = job
-        self._known: dict[tuple[int, int], Optional[Rank]] = {}  # by pid and start
-        self._found: dict[tuple[int, int], Rank] = {}  # those without the descendants
-        self._told = 0
-        self._exits: Optional[ExitEvents] = None
-        self._statuses: dict[tuple[int, int], int] = {}  # of those that have ended, if the kernel has told
-
-    def listen(self) -> None:
-        """Learn from now on how the ranks end, where this user may listen to that; close() afterwards."""
-        with contextlib.suppress(OSError):
-            self._exits = ExitEvents()
-
-    def close(self) -> None:
-        """Stop listening."""
-        if self._exits is not None:
-            self._exits.close()
-            self._exits = None
-
-    def find(self) -> set[int]:
-        """Return the ranks, without their descendants, which have the launcher's variables too."""
-        stats = {pid: stat for pid in process.pids() if (stat := process.stat_of(pid)) is not None}
-        ranks = {pid: rank for pid, stat in stats.items() if (rank := self._rank(pid, stat)) is not None}
-        roots = {pid for pid in ranks if not self._is_below(pid, ranks, stats)}
-        self._found.update({(pid, stats[pid].start_ticks): ranks[pid] for pid in roots})
-        return roots
-
-    def take_changed(self) -> list[JsonObject]:
-        """Return the facts of all ranks that were found so far; [] if they are those of the last call."""
-        ended = self._exits.take() if self._exits is not None else {}
-        # Of two with one pid the later one is the one that has just ended.
-        latest = {pid: (pid, ticks) for pid, ticks in self._found}
-        self._statuses.update({latest[pid]: status for pid, status in ended.items() if pid in latest})
-        if len(self._found) + len(self._statuses) == self._told:
-            return []
-        self._told = len(self._found) + len(self._statuses)
-        return [
-            {"pid": key[0], "start_ticks": key[1], **as_json(rank), "status": self._statuses.get(key)}
-            for key, rank in self._found.items()
-        ]
-
-    def _rank(self, pid: int, stat: process.Stat) -> Optional[Rank]:
-        key = pid, stat.start_ticks
-        if key in self._known:
-            return self._known[key]
-        rank = rank_of(process.initial_environment(pid))
-        if rank is not None and job_name(rank, stat.parent) == self._job:
-            if ONE_PER_NODE in words_of(pid):  # gdbmem, which is about to execute the program
-                return None
-        else:
-            rank = None
-        self._known[key] = rank
-        return rank
-
-    @staticmethod
-    def _is_below(pid: int, ranks: Container[int], stats: Mapping[int, process.Stat]) -> bool:
-        seen = {pid}
-        at = stats[pid].parent
-        while at in stats and at not in seen:
-            if at in ranks:
-                return True
-            seen.add(at)
-            at = stats[at].parent
-        return False
 
 
 class WatchTarget(NamedTuple):
@@ -372,7 +299,7 @@ class _Relay:
         """Copy *output* to *target*, or to our standard output."""
         end, self.output = os.pipe()
         self.reports, reports = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        script = Path(__file__).with_name("relay.py")
+        script = Path(__file__).with_name("program_output.py")
         try:
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(script), marks.pattern, str(reports)],

@@ -19,8 +19,8 @@ from gdbmem.linux.memory.maps import PAGE, parse_rollup
 from gdbmem.linux.memory.resident import ProcessMemory
 from gdbmem.linux.monitoring.cgroup import Family
 from gdbmem.linux.monitoring.children import ProcessEvents
+from gdbmem.linux.monitoring.gpu_and_cgroup import Surroundings
 from gdbmem.linux.monitoring.sampling import Glance, ProcessFiles, ProcessGone
-from gdbmem.linux.monitoring.surroundings import Surroundings
 from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.linux.process import process
 from gdbmem.linux.process.process import has_ended, process_facts, thread_ids

@@ -47,6 +47,7 @@ GROUND = {
     "files",
     "json_values",
     "line_recorder",
+    "messages",
     "notebook",
     "text",
 }

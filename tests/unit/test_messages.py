@@ -14,7 +14,8 @@ import pytest
 
 from gdbmem.cli.main import main
 from gdbmem.errors import Notice
-from gdbmem.terminal.console import explain_message, make_console, print_notices
+from gdbmem.messages import explain_message
+from gdbmem.terminal.console import make_console, print_notices
 from tests.unit.sources import PACKAGE, nodes, trees
 from tests.unit.test_docs import DOCS, called, page_name, read
 

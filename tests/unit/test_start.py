@@ -24,7 +24,7 @@ _SELDOM_NEEDED = [
     "gdbmem.model.leaks",
     "gdbmem.formats.series",
 ]
-_DRAWS = ["gdbmem.debugger.pages", "gdbmem.steps.charts", "gdbmem.page.page", "jinja2"]
+_DRAWS = ["gdbmem.debugger.report_pages", "gdbmem.steps.charts", "gdbmem.page.page", "jinja2"]
 
 _SLOWS_GDB = ["gdbmem.terminal.console", "gdbmem.files", "json", "pathlib", "tempfile"]
 

@@ -13,7 +13,6 @@ from gdbmem.commands.description import Command, Option
 from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.engines.engine import AUTO, NAMES
 from gdbmem.errors import GdbmemError
-from gdbmem.terminal.console import message_names
 
 # Options whose values are validated after parsing, with a specific message.
 _NAMED_ELSEWHERE = {"--engine": (*NAMES, AUTO)}
@@ -73,6 +72,8 @@ def _all_candidates(before: Sequence[str], current: str) -> Iterable[str]:
     if before[0] not in SHELL_COMMANDS or "--" in before:  # the rest are the program's own words
         return []
     if before[0] == "help":
+        from gdbmem.messages import message_names  # for it only
+
         return [*SHELL_COMMANDS, *message_names()]
     command = SHELL_COMMANDS[before[0]]
     actions = {action.name.rpartition(" ")[2]: action for action in command.actions}

@@ -47,7 +47,7 @@ def _record(args: argparse.Namespace, program: Optional[list[str]], gate: Gate) 
 def _leave_to_one_monitor(args: argparse.Namespace, program: list[str]) -> NoReturn:
     """Execute *program*, after the monitor of all ranks of this host has been started, if it was not yet."""
     from gdbmem.launch.program import execute, find_program  # not always needed
-    from gdbmem.recording.beside import start_node_monitor  # as the one before
+    from gdbmem.recording.ranks_of_host import start_node_monitor  # as the one before
 
     rank = own_rank()
     if rank is None:

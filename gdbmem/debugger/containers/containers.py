@@ -15,10 +15,10 @@ from gdbmem.containers.survey import Surveyor
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.containers.type_plans import Planner
 from gdbmem.debugger.ledger.explain import read_ledger_here
-from gdbmem.debugger.ledger.saved import keep_survey, kept_survey, saved_names
 from gdbmem.debugger.location import frame_variables, frames_from, gdb_setting, program_runs, real_pid
 from gdbmem.debugger.memwatch.gauges.gauge import HeapReader
 from gdbmem.debugger.program import GdbMemory, selection_kept
+from gdbmem.debugger.saved_results import keep_survey, kept_survey, saved_names
 from gdbmem.debugger.terminal import console_on, file_name, gdb_text, symbol_at
 from gdbmem.errors import GdbmemError, Notice, TargetError, UsageError
 from gdbmem.inspection.block_queries import VECTORS, BlockQueries

@@ -158,7 +158,7 @@ class ExplainCommand(Command):
     """Read, keep, compare."""
 
     def saved_names(self) -> list[str]:
-        from gdbmem.debugger.ledger.saved import saved_names  # slow to import
+        from gdbmem.debugger.saved_results import saved_names  # slow to import
 
         return saved_names(LEDGER)
 
@@ -167,7 +167,7 @@ class ExplainCommand(Command):
         check_alone(args, "mallinfo", (*LEDGER_OPTIONS, "malloc_info"))
         check_alone(args, "malloc_info", LEDGER_OPTIONS)
         if args.html is not None:
-            from gdbmem.debugger.pages import check_page  # not always needed
+            from gdbmem.debugger.report_pages import check_page  # not always needed
 
             check_page(args.html, force=args.force)
         earlier = _earlier(args.since) if args.since is not None else None
@@ -186,7 +186,7 @@ class ExplainCommand(Command):
 
 
 def _earlier(name: str) -> Ledger:
-    from gdbmem.debugger.ledger.saved import kept_ledger  # slow to import
+    from gdbmem.debugger.saved_results import kept_ledger  # slow to import
 
     return kept_ledger(name)
 
@@ -200,7 +200,7 @@ def _write_ledger(
     )
     ledger = read_ledger_here(queries, swapped=args.swapped)
     if args.save is not None:
-        from gdbmem.debugger.ledger.saved import keep_ledger  # slow to import
+        from gdbmem.debugger.saved_results import keep_ledger  # slow to import
 
         say(f"ledger saved as {keep_ledger(args.save, ledger).label}")
     host = Host(console_on, class_names, _paths_of_pinners)
@@ -210,7 +210,7 @@ def _write_ledger(
     if picture is not None and drawn is not None:
         say(f"the heap is drawn in {args.map}")
     if args.html is not None:
-        from gdbmem.debugger.pages import write_document_page  # not always needed
+        from gdbmem.debugger.report_pages import write_document_page  # not always needed
 
         heap_map = as_json(drawn) if drawn is not None else None
         stem = PurePath(ledger.program).name or "ledger"
@@ -230,7 +230,7 @@ def address_in(text: str, option: str) -> int:
 
 
 def _paths_of_pinners(operand: str, ledger: Ledger) -> PinnerPaths:
-    from gdbmem.inspection.holdings import paths_of_pinners  # the readers of all formats
+    from gdbmem.runs.saved_documents import paths_of_pinners  # the readers of all formats
     from gdbmem.symbols.address_names import GdbSymbols  # with it
 
     return paths_of_pinners(operand, ledger, GdbSymbols(progress=warn))

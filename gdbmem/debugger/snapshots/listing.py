@@ -8,14 +8,13 @@ from pathlib import Path
 
 from gdbmem.debugger.command import Command, warn
 from gdbmem.debugger.location import program_runs
-from gdbmem.debugger.pages import check_page, write_page
+from gdbmem.debugger.report_pages import check_page, write_page
 from gdbmem.debugger.session import not_running, require_snapshots, session
 from gdbmem.debugger.snapshots.snapshots import save_history
 from gdbmem.debugger.terminal import console_on
 from gdbmem.engines import massif
 from gdbmem.errors import InputError, TargetError
 from gdbmem.formats.opening import OpenOptions, open_profile
-from gdbmem.inspection.holdings import holdings
 from gdbmem.profiles.diff import diff_series
 from gdbmem.profiles.documents import diff_json, profile_json
 from gdbmem.profiles.paths import query_from
@@ -23,6 +22,7 @@ from gdbmem.profiles.text import print_diff, print_timeline
 from gdbmem.runs.listing import list_json, print_saved, print_snapshots
 from gdbmem.runs.operand import load_record, process_notices, unit_of
 from gdbmem.runs.run import SnapshotRecord
+from gdbmem.runs.saved_documents import holdings
 from gdbmem.runs.saved_results import saved_records
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.terminal.console import open_output

@@ -379,7 +379,7 @@ class SnapCommand(Command):
     @staticmethod
     def _survey(record: SnapshotRecord) -> None:
         from gdbmem.debugger.containers.containers import survey_here  # slow to import
-        from gdbmem.debugger.ledger.saved import keep_survey  # slow to import
+        from gdbmem.debugger.saved_results import keep_survey  # slow to import
 
         survey = survey_here()
         survey.check()

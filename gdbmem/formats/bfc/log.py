@@ -12,7 +12,7 @@ from gdbmem.errors import Notice
 from gdbmem.files import Data
 from gdbmem.formats.bfc import log_lines
 from gdbmem.formats.bfc.log_dump import Dump, LoggedBytes, Refusals
-from gdbmem.formats.wrapping import writers_of
+from gdbmem.formats.unwrapping import writers_of
 from gdbmem.model.bfc import ONNXRUNTIME, UNKNOWN, Allocator, Chunks, Counters, Options, PoolLog, Region
 from gdbmem.text import plural, printable
 

@@ -10,6 +10,7 @@ from typing import Callable, NamedTuple, Optional
 
 from gdbmem.linux.monitoring.cgroup import Family, Limit
 from gdbmem.linux.monitoring.children import CopiedPages, ExitedUsage, ProcessEvents, StoppedTime
+from gdbmem.linux.monitoring.gpu_and_cgroup import Surroundings
 from gdbmem.linux.monitoring.sampling import (
     Copies,
     Glance,
@@ -28,7 +29,6 @@ from gdbmem.linux.monitoring.sampling import (
     with_pss,
     with_sizes,
 )
-from gdbmem.linux.monitoring.surroundings import Surroundings
 from gdbmem.linux.process.process import Stat, descendants, parents, program_name, stat_of
 from gdbmem.model.series import TREE, ProcessSample, SeriesLine
 

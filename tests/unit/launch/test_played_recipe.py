@@ -8,7 +8,7 @@ from typing import Any, Optional
 import pytest
 
 from gdbmem.launch.messages import ActionResult, Hit, PointReport
-from gdbmem.launch.playing import Outcome, PlayedPoint, _Player
+from gdbmem.launch.recipe import Outcome, PlayedPoint, _Player
 from gdbmem.model.diff import Position
 from gdbmem.recipes.recipe import HitFilter, Point
 from gdbmem.runs.run import Run

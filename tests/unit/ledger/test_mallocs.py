@@ -13,7 +13,7 @@ from gdbmem.arrays import import_numpy
 from gdbmem.ledger.answer import answer_ledger
 from gdbmem.ledger.division import Division
 from gdbmem.ledger.ledger import ProcessImage, build_ledger
-from gdbmem.ledger.mallocs import claim_mallocs
+from gdbmem.ledger.other_mallocs import claim_mallocs
 from gdbmem.ledger.text import what_holds
 from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model.ledger import (

@@ -10,8 +10,8 @@ from typing import Any, Optional
 
 import pytest
 
-from gdbmem.linux.monitoring import surroundings
-from gdbmem.linux.monitoring.surroundings import Surroundings
+from gdbmem.linux.monitoring import gpu_and_cgroup
+from gdbmem.linux.monitoring.gpu_and_cgroup import Surroundings
 from gdbmem.linux.monitoring.tree import Tree
 from gdbmem.model.series import TREE
 
@@ -57,11 +57,11 @@ class Nvml:
 
 def installed(
     nvml: Nvml, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> Optional[surroundings.GpuMemory]:
+) -> Optional[gpu_and_cgroup.GpuMemory]:
     (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module\n")
-    monkeypatch.setattr(surroundings, "_DRIVER", tmp_path / "version")
+    monkeypatch.setattr(gpu_and_cgroup, "_DRIVER", tmp_path / "version")
     monkeypatch.setitem(sys.modules, "pynvml", nvml)
-    return surroundings.find_gpus()
+    return gpu_and_cgroup.find_gpus()
 
 
 def test_a_process_that_computes_and_draws_on_two_devices_is_counted_once_on_each(
@@ -100,16 +100,16 @@ def test_an_nvml_that_fails_later_ends_the_numbers_not_the_monitor(
 def test_without_the_driver_the_package_is_not_even_imported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(surroundings, "_DRIVER", tmp_path / "none")
+    monkeypatch.setattr(gpu_and_cgroup, "_DRIVER", tmp_path / "none")
     monkeypatch.setitem(sys.modules, "pynvml", None)  # an import would raise
-    assert surroundings.find_gpus() is None
+    assert gpu_and_cgroup.find_gpus() is None
 
 
 def test_a_driver_without_the_package_is_fine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "version").write_text("NVRM\n")
-    monkeypatch.setattr(surroundings, "_DRIVER", tmp_path / "version")
+    monkeypatch.setattr(gpu_and_cgroup, "_DRIVER", tmp_path / "version")
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert surroundings.find_gpus() is None
+    assert gpu_and_cgroup.find_gpus() is None
 
 
 def test_the_real_package_has_the_functions_that_are_called() -> None:

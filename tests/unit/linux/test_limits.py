@@ -13,7 +13,7 @@ from typing import cast
 import pytest
 
 from gdbmem.errors import TargetError
-from gdbmem.linux.monitoring import cgroup, limits, surroundings
+from gdbmem.linux.monitoring import cgroup, gpu_and_cgroup, limits
 from gdbmem.linux.monitoring.limits import LimitEvents, Room, rooms_of
 from gdbmem.linux.process.process import text_of
 
@@ -44,10 +44,10 @@ def test_a_program_that_enters_a_group_is_told_its_limit_however_dear_the_group_
     second: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = second.parent
-    monkeypatch.setattr(surroundings, "cgroup_of", lambda pid: home)
+    monkeypatch.setattr(gpu_and_cgroup, "cgroup_of", lambda pid: home)
     monkeypatch.setattr(cgroup, "_ROOT", second.parent)
     monkeypatch.setattr(time, "thread_time", itertools.count().__next__)
-    around = surroundings.Surroundings(cgroup=second.parent, program=1)
+    around = gpu_and_cgroup.Surroundings(cgroup=second.parent, program=1)
     assert around.read(0.0) is not None
     home = second
     assert around.read(0.5) is None, "once a second is enough"

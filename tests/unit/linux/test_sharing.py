@@ -7,7 +7,7 @@ import os
 import threading
 
 from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory
-from gdbmem.linux.memory.sharing import Part, Sharing, divide
+from gdbmem.linux.memory.thread_shares import Part, Sharing, divide
 from gdbmem.linux.process.threads import page_faults
 
 PAGE = PAGE_BYTES

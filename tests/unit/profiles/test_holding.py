@@ -8,8 +8,8 @@ import pytest
 
 from gdbmem.model.containers import Container, Survey
 from gdbmem.model.diff import Diff
+from gdbmem.profiles.containers_behind_growth import find_holdings, holding_sentence
 from gdbmem.profiles.diff import diff_snapshots
-from gdbmem.profiles.holding import find_holdings, holding_sentence
 from gdbmem.profiles.own_code import OWN, WRAPPER, own_rank
 from gdbmem.profiles.paths import Query
 from tests.unit.trees import at, snapshot, tree

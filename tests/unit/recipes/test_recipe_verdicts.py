@@ -15,7 +15,7 @@ from gdbmem.cli.main import main
 from gdbmem.commands.shell import SHELL_COMMANDS
 from gdbmem.errors import Notice
 from gdbmem.gates.reports import Gate, Judged, junit
-from gdbmem.launch.playing import Outcome, PlayedPoint
+from gdbmem.launch.recipe import Outcome, PlayedPoint
 from gdbmem.model.diff import Expectation, ExpectationVerdict, Position
 from gdbmem.runs.run import Run
 from gdbmem.runs.unseen import end_facts

@@ -14,8 +14,8 @@ from gdbmem.cli import monitor_one_per_node
 from gdbmem.cli.main import main
 from gdbmem.linux.process import process
 from gdbmem.linux.process.process import parse_stat
-from gdbmem.recording import targets
-from gdbmem.recording.targets import RanksHere
+from gdbmem.recording import ranks_of_host
+from gdbmem.recording.ranks_of_host import RanksHere
 from gdbmem.runs.ranks import rank_of, without_rank
 
 MPI = {"OMPI_COMM_WORLD_SIZE": "4", "PMIX_NAMESPACE": "1807"}
@@ -32,7 +32,7 @@ class Host:
             process, "stat_of", lambda pid: parse_stat(stat.format(pid, self.found[pid][0]).encode())
         )
         monkeypatch.setattr(process, "initial_environment", lambda pid: self.found[pid][1])
-        monkeypatch.setattr(targets, "words_of", lambda pid: self.found[pid][2])
+        monkeypatch.setattr(ranks_of_host, "words_of", lambda pid: self.found[pid][2])
 
 
 def test_ranks_are_found_without_their_children_and_those_of_other_jobs(

@@ -8,7 +8,7 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.linux.monitoring.surroundings import Surroundings
+from gdbmem.linux.monitoring.gpu_and_cgroup import Surroundings
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.model.series import Mark, ProcessSample, SeriesLine
 from gdbmem.recording.triggers import Triggers, parse_condition

@@ -15,8 +15,8 @@ import pytest
 from gdbmem.errors import InputError
 from gdbmem.linux.monitoring.tree import Look
 from gdbmem.model.series import READING_FIELDS, TREE, Mark, ProcessSample, SeriesLine, Slope, Verdict
-from gdbmem.series import views
-from gdbmem.series.views import PrometheusView
+from gdbmem.series import prometheus
+from gdbmem.series.prometheus import PrometheusView
 
 pytest.importorskip("prometheus_client", reason="an optional dependency: pip install prometheus_client")
 
@@ -144,7 +144,7 @@ def growing() -> Verdict:
 def test_a_rank_that_does_not_answer_is_said_to_be_down_and_keeps_no_other_from_being_served(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(views, "_ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr(prometheus, "_ANSWER_SECONDS", 0.3)
     job = f"test.{os.getpid()}"
     first, second = (PrometheusView(Silent(), "127.0.0.1", 0, rank=(job, rank)) for rank in (1, 4))
     reading = ProcessSample(rss_bytes=4096, cpu_seconds=1.5)

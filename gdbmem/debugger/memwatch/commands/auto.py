@@ -17,7 +17,7 @@ from gdbmem.debugger.program import NATIVE, locking, target_kind
 from gdbmem.debugger.stopping.stops import noticed
 from gdbmem.debugger.terminal import source_file
 from gdbmem.errors import GdbmemError, UsageError
-from gdbmem.linux.memory.sharing import Part, divide
+from gdbmem.linux.memory.thread_shares import Part, divide
 from gdbmem.linux.process.threads import Activity, activities, page_faults, ran_between
 from gdbmem.model.steps import FREE, LOCKED, SHARED, Step
 

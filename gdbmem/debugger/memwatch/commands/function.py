@@ -32,7 +32,7 @@ from gdbmem.debugger.memwatch.gauges.line_tally import (
 from gdbmem.debugger.program import NATIVE, InternalBreakpoint, delete_breakpoints, numbers_of, target_kind
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import GdbmemError, UsageError
-from gdbmem.linux.memory.sharing import Sharing
+from gdbmem.linux.memory.thread_shares import Sharing
 from gdbmem.model.steps import FunctionProfile
 from gdbmem.steps.by_line import function_json, print_function
 from gdbmem.steps.quiet_lines import ALL_WATCHED

@@ -36,7 +36,7 @@ from gdbmem.debugger.stopping.stops import RepeatedHits, keep_postponed_steps
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.resident import ProcessMemory
-from gdbmem.linux.memory.sharing import Sharing
+from gdbmem.linux.memory.thread_shares import Sharing
 from gdbmem.linux.process.threads import SignalHandlers
 from gdbmem.model.calltree import Frame
 from gdbmem.model.steps import GrowthPath, KernelRequests

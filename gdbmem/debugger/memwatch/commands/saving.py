@@ -12,7 +12,7 @@ from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.location import program_file
 from gdbmem.debugger.memwatch.commands.showing import source_lines
 from gdbmem.debugger.memwatch.gauges.gauge import accounts
-from gdbmem.debugger.pages import check_page, write_document_page
+from gdbmem.debugger.report_pages import check_page, write_document_page
 from gdbmem.debugger.session import session
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import UsageError

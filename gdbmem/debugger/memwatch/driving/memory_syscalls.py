@@ -14,7 +14,7 @@ from gdbmem.debugger.location import stack_pointer
 from gdbmem.debugger.program import InternalBreakpoint, delete_breakpoints, numbers_of
 from gdbmem.debugger.stopping.stops import RepeatedHits
 from gdbmem.linux.memory.resident import PAGE_BYTES, ProcessMemory
-from gdbmem.linux.memory.sharing import Sharing
+from gdbmem.linux.memory.thread_shares import Sharing
 
 Key = tuple[str, int, tuple[object, ...]]  # call, thread, addresses of the path and Python's frames in it
 

@@ -31,7 +31,7 @@ from gdbmem.debugger.stopping.ctrlc import interruptible
 from gdbmem.debugger.stopping.interrupting import Interrupter, remote_blocks_interrupts
 from gdbmem.debugger.terminal import source_file
 from gdbmem.errors import TargetError
-from gdbmem.linux.memory.sharing import Part, Sharing
+from gdbmem.linux.memory.thread_shares import Part, Sharing
 from gdbmem.linux.process.threads import activities, has_run, is_ending, ran_between
 from gdbmem.model.steps import FREE, LOCKED, SHARED, Step
 

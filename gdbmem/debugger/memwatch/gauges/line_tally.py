@@ -10,7 +10,7 @@ import gdb
 from gdbmem.debugger.memwatch.driving.function_code import LineStart, WatchedPlace
 from gdbmem.debugger.stopping.stops import is_step_postponed
 from gdbmem.linux.memory.maps import SettledPages
-from gdbmem.linux.memory.sharing import Part, Sharing
+from gdbmem.linux.memory.thread_shares import Part, Sharing
 from gdbmem.linux.process.threads import SignalHandlers
 from gdbmem.model.steps import FunctionProfile, LineProfile
 from gdbmem.steps.quiet_lines import CALLING, RETURNED

@@ -8,6 +8,7 @@ from typing import Any, Optional, Union
 
 from gdbmem.containers.containers import containers_json
 from gdbmem.errors import InputError, UsageError
+from gdbmem.formats.addresses import Symbols
 from gdbmem.formats.documents import read_heap, read_heap_map, read_ledger, read_survey
 from gdbmem.formats.opening import OpenOptions
 from gdbmem.ledger.answer import retained_bytes
@@ -18,12 +19,11 @@ from gdbmem.model.diff import Diff
 from gdbmem.model.heap_blocks import HeapMap
 from gdbmem.model.heap_graph import HeapView, SavedHeap
 from gdbmem.model.ledger import Ledger
-from gdbmem.profiles.holding import find_holdings
+from gdbmem.profiles.containers_behind_growth import find_holdings
 from gdbmem.profiles.paths import Query
 from gdbmem.runs import saved_results
 from gdbmem.runs.operand import find_operand, format_of, load_operand
 from gdbmem.runs.run import Run, SnapshotRecord
-from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.text import printable
 
 _MOST_SURVEYS = 50
@@ -61,7 +61,7 @@ def _of_moment(
 # The call paths that allocate blocks pinning free pages, from a snapshot of another run.
 
 
-def paths_of_pinners(operand: str, ledger: Ledger, symbols: GdbSymbols) -> PinnerPaths:
+def paths_of_pinners(operand: str, ledger: Ledger, symbols: Symbols) -> PinnerPaths:
     """Return the call paths that allocate blocks of the pinning sizes in *ledger*, from the snapshot *operand*."""
     reading = OpenOptions(symbols=symbols)
     snapshot = load_operand(operand, reading).snapshot

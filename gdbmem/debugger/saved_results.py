@@ -11,11 +11,11 @@ from gdbmem.debugger.snapshots.snapshots import beside_resident_facts
 from gdbmem.debugger.stopping.stops import hits_here
 from gdbmem.errors import InputError
 from gdbmem.formats.documents import read_heap, read_heap_view, read_ledger, read_survey
-from gdbmem.inspection.holdings import save_heap, save_ledger, save_survey, saved_document
 from gdbmem.model.containers import Survey
 from gdbmem.model.ledger import Ledger
 from gdbmem.runs import saved_results
 from gdbmem.runs.operand import find_operand
+from gdbmem.runs.saved_documents import save_heap, save_ledger, save_survey, saved_document
 
 
 def keep_ledger(name: str, ledger: Ledger, *, hit: Optional[int] = None) -> saved_results.SavedResult:

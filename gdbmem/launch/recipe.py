@@ -30,7 +30,7 @@ Progress = Callable[[str], None]
 
 _ENDS = ("program-signal", "program-ended")  # notices on how the program ended
 _PYTHON_LINE = re.compile(r"\.pyw?(?::|$)")
-_PLAY = gdb_call("launched.playback", "play()")
+_PLAY = gdb_call("launched.recipe", "play()")
 
 
 @dataclass

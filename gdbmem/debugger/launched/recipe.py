@@ -362,7 +362,7 @@ class _PlayedPoint:
 
     def _keep(self, kind: str, hit: int) -> tuple[str, str]:
         """Save a ledger, container scan or heap under the point's name; return its label and its summary."""
-        from gdbmem.debugger.ledger.saved import (  # slow to import, as are the next
+        from gdbmem.debugger.saved_results import (  # slow to import, as are the next
             keep_heap,
             keep_ledger,
             keep_survey,
