@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gdbmem.api.heaps import (
+        encode_heap_blocks,
         heap,
         heap_blocks,
         heap_growth,
@@ -64,8 +65,8 @@ if TYPE_CHECKING:
 # not import the code that reads processes (importing all takes 300 ms more).
 _HOMES = {
     "api.heaps": (
-        "heap", "heap_blocks", "heap_growth", "heap_of_core", "read_heap", "whole_heap", "whole_heap_of_core",
-        "write_heap",
+        "encode_heap_blocks", "heap", "heap_blocks", "heap_growth", "heap_of_core", "read_heap", "whole_heap",
+        "whole_heap_of_core", "write_heap",
     ),
     "api.ledgers": ("explain", "explain_container", "explain_core", "explain_workers", "read_ledger"),
     "api.profiles": (
@@ -132,6 +133,7 @@ __all__ = [
     "Verdict",
     "compare",
     "diff",
+    "encode_heap_blocks",
     "explain",
     "explain_container",
     "explain_core",

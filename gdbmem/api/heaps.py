@@ -21,6 +21,7 @@ __all__ = [
     "HeapQuery",
     "HeapView",
     "SavedHeap",
+    "encode_heap_blocks",
     "heap",
     "heap_blocks",
     "heap_growth",
@@ -137,6 +138,18 @@ def heap_blocks(saved: SavedHeap) -> tuple[Any, Any, Any]:
         return unpacked(saved)
     except ValueError as error:
         raise InputError(f"the heap can't be read: {error}", slug="bad-heap") from None
+
+
+def encode_heap_blocks(saved: SavedHeap, kind: str) -> bytes:
+    """Return the live blocks of *saved*, one a row, as a file of *kind*: "parquet" or "arrow" (Feather 2).
+
+    Columns: address, size_bytes, holder, holder_kind, holder_object (null for what is lost), and lost: null, "lost" or
+    "perhaps" (only words that are probably no pointers lead to the block). Raises InputError as heap_blocks(), and
+    MissingToolError without pyarrow.
+    """
+    from gdbmem.heap.columns import encode_blocks  # slow to import
+
+    return encode_blocks(saved, heap_blocks(saved), kind)
 
 
 def place_to_save(text: str) -> Optional[tuple[Run, str]]:

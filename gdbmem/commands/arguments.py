@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional
 
 from gdbmem.errors import InputError, UsageError
@@ -186,6 +187,26 @@ def check_whole(args: argparse.Namespace) -> None:
         raise UsageError(
             f"--{whole} is about the whole heap, --{part} about a part of it", hint="leave one of them out"
         )
+
+
+_TABLES = {".parquet": "parquet", ".arrow": "arrow", ".feather": "arrow"}
+
+
+def columns_asked_for(args: argparse.Namespace) -> Optional[str]:
+    """Return the format of tables that -o asks for, by the file's name; None: text or JSON.
+
+    Raises UsageError beside options that show something else than all live blocks.
+    """
+    kind = _TABLES.get(PurePath(args.output or "").suffix.lower())
+    other = next(
+        (name for name in ("json", "since", "without", "leaks", "block") if getattr(args, name)), None
+    )
+    if kind is not None and other is not None:
+        raise UsageError(
+            f"-o {args.output} is about all live blocks, --{other} about something else",
+            hint="leave it out, or name a file that does not end in .parquet, .arrow or .feather",
+        )
+    return kind
 
 
 def read_address(text: str) -> int:

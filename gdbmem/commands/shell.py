@@ -159,6 +159,7 @@ examples:
   gdbmem heap 4711 --block 0x55d0c0ffee10
   gdbmem heap --core core.4711 ./server --by type --min 1MiB
   gdbmem heap 4711 --save before.json; gdbmem heap 4711 --since before.json --fail-on leaked=0
+gdbmem heap 4711 -o blocks.parquet                          all live blocks for pandas, polars, DuckDB
 """,
     ),
     Command(
@@ -784,13 +785,14 @@ gdbmem export RUN:loaded --to speedscope -o loaded.json      speedscope.app
 gdbmem export before.heap after.heap --to csv                what changed, path by path
 gdbmem export heaptrack.zst --from 10s --until 1min --to csv what changed between two moments
 gdbmem export before.heap --to parquet -o before.parquet     pandas, polars, DuckDB (needs the package pyarrow)
+gdbmem export before.heap --to arrow -o before.feather       the same, as Arrow's file format (Feather 2)
 gdbmem export RUN --to csv -o server.csv                     a series that 'gdbmem monitor' recorded
 gdbmem export RUN --to perfetto -o server.json               ui.perfetto.dev: that series, or snapshots over time
 gdbmem export RUN --to pyroscope -o http://localhost:4040    push a snapshot to a server (URL/ingest: before 1.0)
 """,
         f"""\
   operands A B …      FILE, FILE:NUMBER, FILE:peak, RUN:NAME or RUN
-  --to folded|speedscope|pprof|massif|csv|parquet|json|perfetto|pyroscope
+  --to folded|speedscope|pprof|massif|csv|parquet|arrow|json|perfetto|pyroscope
                       the format; a recorded series only to csv, json and perfetto,
                       perfetto only a series or several snapshots
   --label NAME=VALUE …  with pyroscope: a label of the profile; service_name is the program's name if not given

@@ -6,13 +6,13 @@ import argparse
 import json
 from typing import Any
 
-from gdbmem.commands.arguments import check_whole
+from gdbmem.commands.arguments import check_whole, columns_asked_for
 from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.ledger.explain import address_in, core_path, local_pid, threads_here
 from gdbmem.debugger.names import class_names
 from gdbmem.debugger.saved_results import keep_heap, kept_heap, saved_names
 from gdbmem.debugger.terminal import console_on
-from gdbmem.errors import ToolError
+from gdbmem.errors import ToolError, UsageError
 from gdbmem.formats.documents import read_heap_view
 from gdbmem.heap.text import HolderWords, heap_json, mangled_names, print_heap, write_growth
 from gdbmem.inspection import worker_requests
@@ -32,6 +32,11 @@ class HeapCommand(Command):
         return saved_names(HEAP)
 
     def run(self, args: argparse.Namespace) -> None:
+        if columns_asked_for(args) is not None:
+            raise UsageError(
+                "memheap writes no columns",
+                hint="memheap --save NAME, or 'gdbmem heap --core CORE -o FILE' in a shell",
+            )
         if args.save is not None or args.since is not None:
             _run_whole(args)
             return

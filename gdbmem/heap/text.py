@@ -180,6 +180,9 @@ class HolderWords:
         of = f" ({printable(one.object)})" if one.object and not name.startswith(one.object) else ""
         return f"{name}{of}"
 
+    def sum(self, one: HeapSum) -> str:
+        return self.holder(Holder(one.name, one.kind, None, one.object, 0, 0, 0, (), one.holders))
+
     def at(self, one: Holder) -> str:
         """Return a holder, a block with its address."""
         if one.kind != BLOCK or one.address is None:
@@ -458,12 +461,8 @@ def _print_lost(growth: HeapGrowth, console: Console, top: int) -> None:
 
 
 def _before(one: NewlyLost) -> str:
-    held = f"held by {_sum(one.holder)}" if one.holder is not None else "allocated since"
+    held = f"held by {_WORDS.sum(one.holder)}" if one.holder is not None else "allocated since"
     return f"{held}; the largest at 0x{one.address:x}"
-
-
-def _sum(one: HeapSum) -> str:
-    return _WORDS.holder(Holder(one.name, one.kind, None, one.object, 0, 0, 0, (), one.holders))
 
 
 def unread(notices: Iterable[Notice]) -> tuple[Unseen, ...]:

@@ -1,4 +1,4 @@
-"""A snapshot or a diff in other tools' formats: folded stacks, speedscope, pprof, massif, CSV, Parquet."""
+"""A snapshot or a diff in other tools' formats: folded stacks, speedscope, pprof, massif, CSV, Parquet, Arrow."""
 
 from __future__ import annotations
 
@@ -24,9 +24,10 @@ from gdbmem.text import csv_cell, printable
 
 TRACE = "perfetto"  # of a series only
 PYROSCOPE = "pyroscope"  # to a server
-NAMES = ("folded", "speedscope", "pprof", "massif", "csv", "parquet", "json")
-NEGATIVE = ("pprof", "csv", "parquet", "json")  # formats that support negative values
-BINARY = ("pprof", "parquet")
+COLUMNS = ("parquet", "arrow")  # tables of pyarrow
+NAMES = ("folded", "speedscope", "pprof", "massif", "csv", *COLUMNS, "json")
+NEGATIVE = ("pprof", "csv", *COLUMNS, "json")  # formats that support negative values
+BINARY = ("pprof", *COLUMNS)
 _HIDDEN = Frame(function="(not listed)")
 
 
@@ -53,7 +54,7 @@ def encode(diff: Diff, kind: str, *, is_change: bool) -> bytes:
     """Return *diff* (a snapshot: its growth from nothing) as *kind*, one of NAMES.
 
     Raises InputError if something shrank and the format has no negative values, and for an unknown *kind*;
-    MissingToolError for "parquet" without pyarrow.
+    MissingToolError for COLUMNS without pyarrow.
     """
     if kind == "json":
         return diff_json(diff, Query(), is_change=is_change).encode()
@@ -75,8 +76,8 @@ def encode(diff: Diff, kind: str, *, is_change: bool) -> bytes:
     if kind == "speedscope":
         names = [diff.before_side.name] if is_change else []
         return _speedscope(" to ".join([*names, diff.after_side.name]), paths)
-    if kind == "parquet":
-        return _parquet(diff, paths, is_change=is_change)
+    if kind in COLUMNS:
+        return encode_columns(*_columns(diff, paths, is_change=is_change), kind)
     if kind == "pprof":
         return _pprof(diff, paths, comment=DIFFERENCE if is_change else "")
     writers: dict[str, Callable[[Diff, list[Path]], bytes]] = {
@@ -251,48 +252,63 @@ def _csv(diff: Diff, paths: list[Path]) -> bytes:
     return _bytes(stream.getvalue())
 
 
-def _parquet(diff: Diff, paths: list[Path], *, is_change: bool) -> bytes:
-    """Return the rows of a CSV with types, from the allocation site outward; null: unknown.
+def encode_columns(
+    columns: Mapping[str, tuple[str, Sequence[object]]], metadata: Mapping[str, str], kind: str
+) -> bytes:
+    """Return a table as *kind*, one of COLUMNS; of each column the name of its type in pyarrow, and its values.
 
-    Of one snapshot nothing says how far sizes may be off by what the tool did not list.
+    Raises MissingToolError without pyarrow.
     """
     if importlib.util.find_spec("pyarrow") is None:
         raise MissingToolError(
-            "Parquet is written by pyarrow, which is missing",
+            f"{kind.capitalize()} is written by pyarrow, which is missing",
             slug="no-pyarrow",
             hint="pip install 'gdbmem[parquet]'",
         )
     import pyarrow as pa  # slow to import
-    from pyarrow import parquet
+    from pyarrow import feather, parquet
 
+    types = {"list": pa.list_(pa.string()), "name": pa.dictionary(pa.int32(), pa.string())}
+    arrays = [
+        pa.array(values, types[name] if name in types else getattr(pa, name)())
+        for name, values in columns.values()
+    ]
+    table = pa.table(arrays, names=list(columns))
+    table = table.replace_schema_metadata({"exporter": "gdbmem", **metadata})
+    stream = io.BytesIO()
+    if kind == "arrow":
+        feather.write_feather(table, stream, compression="zstd")  # version 2 is Arrow's file format
+    else:
+        parquet.write_table(table, stream, compression="zstd")
+    return stream.getvalue()
+
+
+def _columns(
+    diff: Diff, paths: list[Path], *, is_change: bool
+) -> tuple[dict[str, tuple[str, Sequence[object]]], dict[str, str]]:
+    """Return the rows of a CSV with types, from the allocation site outward; null: unknown; and what is said of all.
+
+    Of one snapshot nothing says how far sizes may be off by what the tool did not list.
+    """
     paths = sorted(paths, key=lambda path: -abs(path.delta_bytes))
     firsts = [path.frames[0] if path.frames else Frame() for path in paths]
     known, variance = not diff.is_relative, diff.variance
-    columns: dict[str, tuple[object, list[object]]] = {
-        "delta_bytes": (pa.int64(), [path.delta_bytes for path in paths]),
-        "before_bytes": (pa.int64(), [path.before_bytes if known else None for path in paths]),
-        "after_bytes": (pa.int64(), [path.after_bytes if known else None for path in paths]),
-        "delta_blocks": (pa.int64(), [path.delta_blocks for path in paths]),
-        "uncertain_bytes": (pa.int64(), [diff.uncertain[path.node] if is_change else None for path in paths]),
+    columns: dict[str, tuple[str, Sequence[object]]] = {
+        "delta_bytes": ("int64", [path.delta_bytes for path in paths]),
+        "before_bytes": ("int64", [path.before_bytes if known else None for path in paths]),
+        "after_bytes": ("int64", [path.after_bytes if known else None for path in paths]),
+        "delta_blocks": ("int64", [path.delta_blocks for path in paths]),
+        "uncertain_bytes": ("int64", [diff.uncertain[path.node] if is_change else None for path in paths]),
         "standard_error_bytes": (
-            pa.float64(), [variance[path.node] ** 0.5 if variance is not None else None for path in paths]
+            "float64", [variance[path.node] ** 0.5 if variance is not None else None for path in paths]
         ),
-        "function": (pa.string(), [parquet_text(frame.function) for frame in firsts]),
-        "file": (pa.string(), [parquet_text(frame.file) for frame in firsts]),
-        "line": (pa.int32(), [frame.line for frame in firsts]),
-        "object": (pa.string(), [parquet_text(frame.object) for frame in firsts]),
-        "stack": (pa.list_(pa.string()), [[parquet_text(_label(frame)) for frame in path.frames] for path in paths]),
+        "function": ("string", [parquet_text(frame.function) for frame in firsts]),
+        "file": ("string", [parquet_text(frame.file) for frame in firsts]),
+        "line": ("int32", [frame.line for frame in firsts]),
+        "object": ("string", [parquet_text(frame.object) for frame in firsts]),
+        "stack": ("list", [[parquet_text(_label(frame)) for frame in path.frames] for path in paths]),
     }  # fmt: skip
-    arrays = [pa.array(values, kind) for kind, values in columns.values()]
-    table = pa.table(arrays, names=list(columns))
-    metadata = {
-        "exporter": "gdbmem",
-        "unit": diff.unit,
-        "target": parquet_text(diff.after_side.command) or "",
-    }
-    stream = io.BytesIO()
-    parquet.write_table(table.replace_schema_metadata(metadata), stream, compression="zstd")
-    return stream.getvalue()
+    return columns, {"unit": diff.unit, "target": parquet_text(diff.after_side.command) or ""}
 
 
 def parquet_text(text: Optional[str]) -> Optional[str]:

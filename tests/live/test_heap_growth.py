@@ -128,6 +128,23 @@ def test_a_gate_passes_what_did_not_grow_fails_what_did_and_says_where_it_cannot
     assert (judged["judged"], judged["limit"], judged["measured"]) == ("met", 1 << 30, COUNT * 48)
 
 
+def test_a_file_named_after_columns_has_all_live_blocks_and_no_other_file_is_called_so(
+    moments: Path, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow", reason="an optional dependency: pip install pyarrow")
+    from pyarrow import feather
+
+    with running([moments, COUNT], EXACT) as target:
+        done = gdbmem("heap", target.pid, "-o", tmp_path / "blocks.feather", "--save", tmp_path / "heap.json")
+        refused = gdbmem("heap", target.pid, "-o", tmp_path / "lost.parquet", "--leaks")
+    assert done.returncode == 0, done.stderr
+    view = json.loads((tmp_path / "heap.json").read_text())
+    table = feather.read_table(tmp_path / "blocks.feather")
+    assert (table.num_rows, sum(table["size_bytes"].to_pylist())) == (view["live_blocks"], view["live_bytes"])
+    assert (refused.returncode, (tmp_path / "lost.parquet").exists()) == (2, False)
+    assert "is about all live blocks, --leaks about something else" in refused.stderr
+
+
 def test_files_are_written_although_nobody_reads_what_is_printed(moments: Path, tmp_path: Path) -> None:
     reading, writing = os.pipe()
     os.close(reading)

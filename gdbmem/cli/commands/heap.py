@@ -10,7 +10,13 @@ from typing import Optional, TextIO
 
 from gdbmem.api import heaps
 from gdbmem.cli.start import unwind_when_ended
-from gdbmem.commands.arguments import ArgumentParser, check_whole, pid_or_core, read_address
+from gdbmem.commands.arguments import (
+    ArgumentParser,
+    check_whole,
+    columns_asked_for,
+    pid_or_core,
+    read_address,
+)
 from gdbmem.errors import ExitStatus, failing
 from gdbmem.gates.reports import Gate, Judged, ci_files, ci_reports
 from gdbmem.heap.growth import judge_growth, judge_heap
@@ -44,7 +50,8 @@ def _run(
     kept_in = heaps.place_to_save(args.save) if args.save is not None else None
     file = args.save if kept_in is None else None
     with open_output(args.output, force=args.force) as stream:
-        if args.save is None and earlier is None and not any(one.of_holder for one in limits):
+        columns = columns_asked_for(args)
+        if not (args.save or earlier or columns or any(one.of_holder for one in limits)):
             view = _view(args, pid)
             judgements = judge_heap(view, (), limits)
             gate.judged += map(Judged, judgements)
@@ -63,7 +70,10 @@ def _run(
             return _compare(earlier, saved, args, pid, limits, gate, stream)
         judgements = judge_heap(saved.view, saved.holders, limits)
         gate.judged += map(Judged, judgements)
-        _write_view(saved.view, args, judgements, stream)
+        if columns is not None:
+            stream.buffer.write(heaps.encode_heap_blocks(saved, columns))
+        else:
+            _write_view(saved.view, args, judgements, stream)
     return judgements
 
 

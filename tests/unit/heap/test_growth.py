@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 import pytest
 
-from gdbmem.api import heap_blocks
+from gdbmem.api import encode_heap_blocks, heap_blocks
 from gdbmem.cli.main import main
 from gdbmem.errors import InputError, Notice
 from gdbmem.formats.documents import read_heap
@@ -64,6 +64,28 @@ def test_the_blocks_of_a_saved_heap_are_columns_that_add_up_to_its_holders() -> 
         assert sizes[holders == place].sum() == one.bytes
     with pytest.raises(InputError, match="too many blocks"):
         heap_blocks(replace(SECOND, blocks=None))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "arrow"])
+def test_the_blocks_are_a_table_that_adds_up_to_the_holders_and_to_what_is_lost(
+    kind: str, tmp_path: Path
+) -> None:
+    pytest.importorskip("pyarrow", reason="an optional dependency: pip install pyarrow")
+    from pyarrow import feather, parquet
+
+    file = tmp_path / f"blocks.{kind}"
+    file.write_bytes(encode_heap_blocks(SECOND, kind))
+    rows = (feather if kind == "arrow" else parquet).read_table(file).to_pylist()
+    assert (len(rows), sum(row["size_bytes"] for row in rows)) == (
+        SECOND.view.live_blocks,
+        SECOND.view.live_bytes,
+    )
+    assert [row["address"] for row in rows] == heap_blocks(SECOND)[0].tolist()
+    for one in (one for one in SECOND.holders if one.kind == "data"):
+        mine = [row["size_bytes"] for row in rows if (row["holder"] or "").split(" (")[0] == one.name]
+        assert sum(mine) == one.bytes
+    lost = [row["size_bytes"] for row in rows if row["lost"] == "lost"]
+    assert sum(lost) == SECOND.view.leaks.least_bytes
 
 
 @pytest.mark.parametrize(

@@ -107,6 +107,17 @@ def test_a_parquet_file_has_every_path_with_types_and_says_null_where_nothing_is
     assert all(isinstance(frame, str) for rows in tables for row in rows for frame in row["stack"])
 
 
+def test_an_arrow_file_has_the_rows_of_the_parquet_file(tmp_path: Path) -> None:
+    pytest.importorskip("pyarrow", reason="an optional dependency: pip install pyarrow")
+    from pyarrow import feather, parquet
+
+    files = {kind: tmp_path / f"change.{kind}" for kind in ("arrow", "parquet")}
+    for kind, file in files.items():
+        file.write_bytes(encode(change("tc.0002.heap", "tc.0001.heap"), kind, is_change=True))
+    assert files["arrow"].read_bytes().startswith(b"ARROW1")
+    assert feather.read_table(files["arrow"]).equals(parquet.read_table(files["parquet"]))
+
+
 def test_without_pyarrow_parquet_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(MissingToolError, match="written by pyarrow, which is missing") as caught:
