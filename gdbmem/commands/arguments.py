@@ -180,8 +180,11 @@ def check_views_apart(args: argparse.Namespace) -> None:
 
 
 def check_whole(args: argparse.Namespace) -> None:
-    """Raise UsageError for options that show a part of the heap, where the whole is saved or compared."""
-    part = next((name for name in ("without", "leaks", "block") if getattr(args, name)), None)
+    """Raise UsageError for options that don't go together, as those that show a part, where the whole is saved."""
+    part = next((name for name in ("without", "leaks", "block", "type") if getattr(args, name)), None)
+    part = f"by {args.by}" if args.by in ("object", "thread") else part
+    if args.type and (args.leaks or args.block or args.by in ("type", "size")):
+        raise UsageError("--type lists holders", hint="leave --leaks, --block, --by type and --by size out")
     whole = next((name for name in ("save", "since") if getattr(args, name) is not None), None)
     if part and whole:
         raise UsageError(
@@ -199,7 +202,7 @@ def columns_asked_for(args: argparse.Namespace) -> Optional[str]:
     """
     kind = _TABLES.get(PurePath(args.output or "").suffix.lower())
     other = next(
-        (name for name in ("json", "since", "without", "leaks", "block") if getattr(args, name)), None
+        (name for name in ("json", "since", "without", "leaks", "block", "type") if getattr(args, name)), None
     )
     if kind is not None and other is not None:
         raise UsageError(

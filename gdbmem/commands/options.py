@@ -60,9 +60,10 @@ either:
 HEAP = f"""\
 what to list:
 {TOP}\
-  --by root|type|size
-                      one row for each place outside of the heap, for each class of objects, or for each size of
-                      blocks (default: root)
+  --by root|type|size|object|thread
+                      one row for each place outside of the heap, for each class of objects, for each size of
+                      blocks, for all places of an object file, or of a thread (default: root)
+  --type TYPE         only holders of objects of TYPE, a class as --by type shows it, or a size; what they retain of it
   --depth N           show blocks below a holder to N levels, if they retain 5 % of the heap (default: 3)
   --min SIZE          only holders that retain at least SIZE, as in 10KiB
   --leaks             only what is lost, by the first block of each lost structure

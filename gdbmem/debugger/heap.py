@@ -32,6 +32,7 @@ class HeapCommand(Command):
         return saved_names(HEAP)
 
     def run(self, args: argparse.Namespace) -> None:
+        check_whole(args)
         if columns_asked_for(args) is not None:
             raise UsageError(
                 "memheap writes no columns",
@@ -41,7 +42,16 @@ class HeapCommand(Command):
             _run_whole(args)
             return
         block = address_in(args.block, "--block") if args.block is not None else None
-        query = HeapQuery(args.by, args.top, args.min or 0, args.depth, args.without or (), args.leaks, block)
+        query = HeapQuery(
+            args.by,
+            args.top,
+            args.min or 0,
+            args.depth,
+            args.without or (),
+            args.leaks,
+            block,
+            args.type or "",
+        )
         with open_output(args.output, force=args.force) as stream:
             answer = _ask(query, {}, swapped=args.swapped)
             view = from_json(HeapView, answer)
@@ -54,7 +64,6 @@ class HeapCommand(Command):
 
 def _run_whole(args: argparse.Namespace) -> None:
     """Save the whole heap, and write it or its change."""
-    check_whole(args)
     earlier = None
     if args.since is not None:
         earlier = kept_heap(args.since)

@@ -36,6 +36,7 @@ class Place(NamedTuple):
     kind: str  # data, thread_local, memory, stack
     address: int
     object: str = ""  # the file of a variable
+    thread: str = ""  # of a stack and of thread-local memory, as it is shown
 
     @property
     def is_passing(self) -> bool:
@@ -81,6 +82,20 @@ class Graph:
     def forget_edges(self) -> None:
         """Drop the edges, which take most memory: nothing can be searched afterwards."""
         self.first, self.to = self.first[:0].copy(), self.to[:0].copy()
+
+    def merged(self, group_of: Any, places: Sequence[Place]) -> Graph:
+        """Return the same graph with *places* instead of its own; *group_of* has for each of these its place there."""
+        np = import_numpy()
+        start = int(self.first[self.blocks])
+        of_edge = np.repeat(group_of, np.diff(self.first[self.blocks :]))
+        order = np.argsort(of_edge, kind="stable")
+        to, of_edge = self.to[start:][order], of_edge[order]
+        to = np.where(to >= self.blocks, self.blocks + of_edge, to).astype(
+            self.to.dtype
+        )  # words that don't count
+        ends = start + np.cumsum(np.bincount(of_edge, minlength=len(places)))
+        first = np.concatenate((self.first[: self.blocks + 1], ends.astype(self.first.dtype)))
+        return replace(self, places=places, first=first, to=np.concatenate((self.to[:start], to)))
 
     def without(self, nodes: Iterable[int]) -> Graph:
         """Return the same graph, in which the words of *nodes* don't count."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
 
 from gdbmem.arrays import distinct, import_numpy, joined, places_of, release_freed_memory, runs_of
 from gdbmem.errors import TargetError
@@ -26,10 +26,20 @@ from gdbmem.heap.graph import (
 )
 from gdbmem.heap.graph import STACK as BY_STACK
 from gdbmem.heap.links import classify
+from gdbmem.heap.places import grouped
 from gdbmem.heap.words import FAR
 from gdbmem.model.heap_graph import (
     BLOCK,
+    BY_OBJECT,
+    BY_ROOT,
+    BY_THREAD,
+    BY_TYPE,
+    DATA,
+    OBJECT,
     SEVERAL,
+    STACK,
+    THREAD,
+    THREAD_LOCAL,
     TYPE,
     UNREAD,
     BlockHolders,
@@ -39,6 +49,7 @@ from gdbmem.model.heap_graph import (
     Holder,
     Leaks,
     LostStructures,
+    OneType,
     Part,
     Pools,
     Word,
@@ -60,7 +71,9 @@ _SMALL = 1 << 20  # kinds of blocks that are looked up in a table
 _CELLS = 1 << 16  # of rows and kinds, that are counted at once
 _GROUPS = 3  # below each holder
 _LEAST_SHARE = 0.05  # of the heap, that a group below a holder retains
-ROOT, BY_TYPE, BY_SIZE = "root", "type", "size"
+
+
+Kind = Union[int, Sequence[str]]  # usable bytes of each block, or the mangled names of a class
 
 
 @dataclass
@@ -97,11 +110,24 @@ class Answers:
     """Makes the rows of a graph that was searched and whose dominators are known."""
 
     def __init__(
-        self, found: HeapGraph, whole: Graph, without: Sequence[int] = (), *, for_one_view: bool = False
+        self,
+        found: HeapGraph,
+        whole: Graph,
+        without: Sequence[int] = (),
+        *,
+        by: str = BY_ROOT,
+        for_one_view: bool = False,
     ) -> None:
-        """Search the graph; *for_one_view* drops what is no longer needed on the way to its rows."""
+        """Search the graph, whose places are joined *by* object file or thread if these are the rows.
+
+        *for_one_view* drops what is no longer needed on the way to its rows.
+        """
         self.found, self.whole, self._is_lean = found, whole, for_one_view
         self.graph = whole.without(without) if without else whole
+        if by in (BY_OBJECT, BY_THREAD):
+            groups = grouped(whole.places, by)
+            self.graph = self.graph.merged(*groups)
+            self.whole = whole.merged(*groups) if without else self.graph
         self.reached = search(self.graph)
         self._held: Optional[Held] = None
 
@@ -232,6 +258,53 @@ class Answers:
         rows = [Row(self._place(n), np.array([n])) for n in first[is_place].tolist() if held.retained[n]]
         rows += self._shared()
         return sorted(rows, key=lambda row: -row.holder.retained_bytes)
+
+    def by_group(self, by: str) -> list[Row]:
+        """Return the same of joined places: one row for an object file, or a thread."""
+        np = import_numpy()
+        kinds = {BY_OBJECT: ((DATA, OBJECT),), BY_THREAD: ((THREAD_LOCAL, THREAD), (STACK, THREAD))}
+        renamed, rows = dict(kinds[by]), dict[tuple[str, ...], Row]()
+        for holder, numbers in self.by_root:
+            key = (holder.name, renamed.get(holder.kind, holder.kind), *holder.holders)
+            one = rows.get(key)
+            size, blocks, held = (
+                (one.holder.retained_bytes, one.holder.retained_blocks, [one.numbers]) if one else (0, 0, [])
+            )
+            rows[key] = Row(
+                holder._replace(
+                    kind=key[1],
+                    retained_bytes=size + holder.retained_bytes,
+                    retained_blocks=blocks + holder.retained_blocks,
+                ),
+                np.concatenate((*held, numbers)),
+            )
+        return sorted(rows.values(), key=lambda row: -row.holder.retained_bytes)
+
+    # -- of one type --------------------------------------------------------------------------------------
+
+    def of_type(self, rows: Sequence[Row], nodes: Any) -> list[Row]:
+        """Return those of *rows* that hold some of the blocks *nodes*, with these alone."""
+        np = import_numpy()
+        nodes = nodes[self.held.number[nodes] > 0]
+        row_of = self._row_of(rows)[self.held.number[nodes]]
+        of_row, sizes = row_of[row_of >= 0], self.graph.sizes_of(nodes[row_of >= 0])
+        counts = np.bincount(of_row, minlength=len(rows)).tolist()
+        sums = np.bincount(of_row, weights=sizes, minlength=len(rows)).astype(np.int64).tolist()
+        found = [
+            Row(row.holder._replace(retained_bytes=size, retained_blocks=count, own_bytes=0), row.numbers)
+            for row, size, count in zip(rows, sums, counts)
+            if count
+        ]
+        return sorted(found, key=lambda row: -row.holder.retained_bytes)
+
+    def blocks_of(self, kind: Kind) -> Any:
+        """Return the numbers of the live blocks of *kind*."""
+        np = import_numpy()
+        if isinstance(kind, int):
+            size = kind + self.found.blocks.header_bytes
+            return np.flatnonzero(self.graph.live & (np.diff(self.graph.unit).astype(np.int64) << 4 == size))
+        wanted = np.array([name in kind for name in self.class_names])
+        return np.flatnonzero(self.graph.live & wanted[self.class_of])
 
     def _place(self, number: int) -> Holder:
         place = self.graph.places[int(self.held.nodes[number]) - self.graph.blocks]
@@ -606,22 +679,31 @@ class Answers:
 
     # -- the whole ----------------------------------------------------------------------------------------
 
-    def view(self, query: HeapQuery) -> HeapView:
-        """Return the holders that *query* asks for, and what is lost."""
+    def view(self, query: HeapQuery, kind: Kind = ()) -> HeapView:
+        """Return the holders that *query* asks for, and what is lost; *kind* is its type."""
         np = import_numpy()
         graph, found = self.graph, self.found
         rows: list[Row] = []
+        of_type: Optional[OneType] = None
         leaks = self.leaks(query.top)
         if not query.only_leaks:
-            rows = self.by_root if query.by == ROOT else self.by_kind(classes=query.by == BY_TYPE)
+            if query.is_of_kinds:
+                rows = self.by_kind(classes=query.by == BY_TYPE)
+            else:
+                rows = self.by_root if query.by == BY_ROOT else self.by_group(query.by)
+            if query.type:
+                nodes = self.blocks_of(kind)
+                of_type = OneType(query.type, len(nodes), int(graph.sizes_of(nodes).sum()))
+                rows = self.of_type(rows, nodes)
             rows = [row for row in rows if row.holder.retained_bytes >= query.min_bytes]
         listed = rows[: query.top]
-        *back, lost_back = self.given_back(listed if query.by == ROOT else ())
+        with_more = not query.is_of_kinds and not query.type
+        *back, lost_back = self.given_back(listed if with_more else ())
         if self._is_lean and self._held is not None:
             self._held.number = self._held.tree = self._held.nodes[:0]
             release_freed_memory()
         holders = [row.holder for row in listed]
-        if listed and query.by == ROOT:
+        if listed and with_more:
             whole = self.with_parts(listed, query.depth)
             holders = [holder._replace(given_back=one) for holder, one in zip(whole, back)]
         if leaks.least_blocks and leaks.least_blocks == int(np.count_nonzero(self._lost[0])):
@@ -642,6 +724,7 @@ class Answers:
             holder_count=len(rows) if not query.only_leaks else None,
             leaks=leaks,
             without=query.without,
+            of_type=of_type,
             block=self.block(query.block, query.depth) if query.block is not None else None,
             trimmed_bytes=found.pages.trimmed_now() if found.pages is not None else None,
             pause_seconds=found.pause_seconds,

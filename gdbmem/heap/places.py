@@ -13,7 +13,7 @@ from gdbmem.heap.unused import Containers
 from gdbmem.heap.words import Edges, Words, find_single_words, find_words
 from gdbmem.linux.elf.objects import Image, ObjectSymbols, ThreadLocalSymbols, program_headers
 from gdbmem.linux.memory.maps import Ranges, mapping_at
-from gdbmem.model.heap_graph import DATA, MEMORY, STACK, THREAD_LOCAL
+from gdbmem.model.heap_graph import BY_THREAD, DATA, MEMORY, STACK, THREAD_LOCAL
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ _PT_TLS = 7
 _X86_64 = 62
 # Most bytes between words of one variable without a symbol: if their blocks are alike; if one leads to the other.
 _JOINED, _REACH = 8, 48
+# Groups of places.
+_BY_THREAD = {DATA: "variables of the program and its libraries", MEMORY: "memory that is not malloc's"}
+_BY_OBJECT = {STACK: "stacks", THREAD_LOCAL: "thread-local memory"}
 
 
 class Outside(NamedTuple):
@@ -217,9 +220,10 @@ class _Namers:
             return self._of_data(words)
         if area.kind == THREAD_LOCAL and area.thread:
             return self._of_thread(area, words)
-        name = self._of_memory(area) if area.kind == MEMORY else f"stack of {self._thread(area.thread)}"
+        thread = self._thread(area.thread) if area.kind == STACK else ""
+        name = self._of_memory(area) if area.kind == MEMORY else f"stack of {thread}"
         name = "threads that have ended" if area.kind == THREAD_LOCAL else name
-        return np.zeros(len(words.blocks), np.int64), [Place(name, area.kind, area.start)]
+        return np.zeros(len(words.blocks), np.int64), [Place(name, area.kind, area.start, "", thread)]
 
     def _of_memory(self, area: _Area) -> str:
         if not area.start:
@@ -284,14 +288,14 @@ class _Namers:
         np = import_numpy()
         thread = self._thread(area.thread)
         starts, ends, names = self._program_variables(area.pointer)
-        rest = Place(f"thread-local memory of {thread}", THREAD_LOCAL, area.start)
+        rest = Place(f"thread-local memory of {thread}", THREAD_LOCAL, area.start, "", thread)
         number = np.searchsorted(starts, words.addresses, "right") - 1
         if len(names):
             number[(number >= 0) & (words.addresses >= ends[number])] = -1
         known, numbers = places_of(number + 1)
         file = PurePath(self._reading.images[0].name).name if self._reading.images else ""
         return numbers, [
-            Place(names[n], THREAD_LOCAL, int(starts[n]), f"{file}, {thread}") if n >= 0 else rest
+            Place(names[n], THREAD_LOCAL, int(starts[n]), f"{file}, {thread}", thread) if n >= 0 else rest
             for n in (known - 1).tolist()
         ]
 
@@ -323,6 +327,25 @@ class _Namers:
             return None
         align = max(segment[7], 1)
         return -(-segment[6] // align) * align
+
+
+def grouped(places: Sequence[Place], by: str) -> tuple[list[int], list[Place]]:
+    """Return for each of *places* the number of its group *by* object file or thread, and the groups.
+
+    What a thread's stack leads to counts less than what its thread-local memory does: these are two groups of one name.
+    """
+    groups: dict[tuple[str, str], int] = {}
+    of_place = []
+    for place in places:
+        kind, file = place.kind, place.object.removesuffix(f", {place.thread}")
+        if by == BY_THREAD:
+            name = place.thread or _BY_THREAD.get(kind, place.name)
+        elif file:
+            kind, name = DATA, file
+        else:
+            name = _BY_OBJECT[kind] if place.thread else place.name
+        of_place.append(groups.setdefault((kind, name), len(groups)))
+    return of_place, [Place(name, kind, 0) for kind, name in groups]
 
 
 def _image_at(images: Sequence[Image], address: int) -> Optional[Image]:

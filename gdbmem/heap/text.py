@@ -20,6 +20,7 @@ from gdbmem.model.heap_graph import (
     Holder,
     Leaks,
     NewlyLost,
+    OneType,
     Part,
     Pools,
 )
@@ -66,7 +67,8 @@ def named_view(view: HeapView, names: Names) -> HeapView:
         parts = [part._replace(class_name=class_in_words(part.class_name, names)) for part in holder.parts]
         holders = [in_words(name, names) for name in holder.holders]
         below = [named(one) for one in holder.below]
-        return holder._replace(name=in_words(holder.name, names), parts=parts, holders=holders, below=below)
+        name = (class_in_words if holder.kind == TYPE else in_words)(holder.name, names)
+        return holder._replace(name=name, parts=parts, holders=holders, below=below)
 
     lost = [one._replace(class_name=class_in_words(one.class_name, names)) for one in view.leaks.structures]
     leaks = replace(view.leaks, structures=lost)
@@ -135,7 +137,7 @@ def print_heap(view: HeapView, names: Names, console: Console, *, only_leaks: bo
     _print_leaks(view.leaks, say, console)
     console.print(
         f"\nRetained is what would be freed with the holder{of_glibc}"
-        f"{_KERNEL if view.trimmed_bytes is not None and view.by == 'root' else ''}. Words count as pointers by their"
+        f"{_KERNEL if any(one.given_back for one in view.holders) else ''}. Words count as pointers by their"
         " value alone."
         if not only_leaks
         else "\nA word that is no pointer may look like one and hide a lost block; none is lost to which a word leads.",
@@ -155,8 +157,9 @@ class HolderWords:
         least = _LEAST_SHARE * view.live_bytes
         rows = [one for one in view.holders[:_ANSWERED] if one.retained_bytes >= least]
         live = f"{plural(view.live_blocks, 'live block')}, {format_size(view.live_bytes)}"
-        parts = [f"{format_size(one.retained_bytes)} are retained by {self.holder(one)}" for one in rows[:1]]
-        parts += [f"{format_size(one.retained_bytes)} by {self.holder(one)}" for one in rows[1:]]
+        if view.of_type is not None:
+            return self._answer_of_type(view.of_type, view.holders, live)
+        parts = [self._retained(rows)] if rows else []
         lost = view.leaks.least_bytes
         if lost > max([least, *(one.retained_bytes for one in rows)]):
             parts.insert(0, f"{format_size(lost)} are lost")
@@ -169,6 +172,18 @@ class HolderWords:
                 else "There is no live block."
             )
         return f"{live}: {', '.join(parts)}."
+
+    def _answer_of_type(self, of: OneType, holders: Sequence[Holder], live: str) -> str:
+        name = f"{int(of.name):,} bytes" if of.name.isdecimal() else printable(of.name)
+        what = f"{plural(of.blocks, 'live block')} of {name}, {format_size(of.bytes)} (of {live})"
+        return f"{what}: {self._retained(holders) or 'no holder retains any of them'}."
+
+    def _retained(self, holders: Sequence[Holder]) -> str:
+        verbs = [" are retained", *[""] * len(holders)]
+        return ", ".join(
+            f"{format_size(one.retained_bytes)}{verb} by {self.holder(one)}"
+            for one, verb in zip(holders[:_ANSWERED], verbs)
+        )
 
     def holder(self, one: Holder) -> str:
         if one.kind == SEVERAL:
@@ -214,7 +229,7 @@ class HolderWords:
 def _print_holders(view: HeapView, say: HolderWords, console: Console) -> None:
     if not view.holders:
         return
-    by_kind, with_pages = view.by != "root", any(one.given_back for one in view.holders)
+    by_kind, with_pages = view.by in ("type", "size"), any(one.given_back for one in view.holders)
     beside = ["own"] if by_kind else ["to the kernel"] if with_pages else []
     table = drawing.new_table("retained", *beside, "blocks", last="holder")
     for one in view.holders:

@@ -18,11 +18,11 @@ from gdbmem.errors import InputError, Notice, TargetError
 from gdbmem.heap.blocks import Blocks, glibc_regions, other_regions
 from gdbmem.heap.giving_back import PageLedger
 from gdbmem.heap.graph import Graph
-from gdbmem.heap.holders import Answers, HeapGraph
+from gdbmem.heap.holders import Answers, HeapGraph, Kind
 from gdbmem.heap.places import Outside, find_places, memory_of_glibc
 from gdbmem.heap.pools import find_pools
 from gdbmem.heap.saved import mangled_names_in, save_heap
-from gdbmem.heap.text import encoded, in_words
+from gdbmem.heap.text import class_in_words, encoded, in_words
 from gdbmem.heap.words import Edges, find_edges
 from gdbmem.inspection.class_names import constant_files, namer
 from gdbmem.inspection.ledger_parts import variable_areas
@@ -255,13 +255,31 @@ def answer(found: HeapGraph, query: HeapQuery) -> HeapView:
     """Return the answer to *query*. Raises InputError if it names a holder that is not there."""
     graph = found.graph()
     without = _nodes(found, graph, query.without)
-    return Answers(found, graph, without, for_one_view=query.block is None).view(query)
+    kind = _kind(found, query.type)
+    answers = Answers(found, graph, without, by=query.by, for_one_view=query.block is None)
+    return answers.view(query, kind)
 
 
 def whole_answer(found: HeapGraph, query: HeapQuery) -> SavedHeap:
     """Return the answer to *query*, with all that another moment can be compared with; names are demangled."""
     answers = Answers(found, found.graph())
     return save_heap(answers, answers.view(query), class_names(mangled_names_in(found)))
+
+
+def _kind(found: HeapGraph, text: str) -> Kind:
+    """Return the mangled names of the classes that are shown as *text*, or a size in bytes. Raises InputError."""
+    size = text.replace(",", "").removesuffix(" bytes")
+    if not text or size.isdecimal():
+        return int(size) if text else ()
+    shown = class_names(set(found.classes.values()))
+    names = [name for name in set(found.classes.values()) if text in (name, class_in_words(name, shown))]
+    if not names:
+        raise InputError(
+            f"no object of this heap is of the type '{printable(text)}'",
+            slug="no-such-type",
+            hint="name a class with virtual functions as 'gdbmem heap --by type' shows it, or a size: --type 104",
+        )
+    return names
 
 
 def _nodes(found: HeapGraph, graph: Graph, names: Sequence[str]) -> list[int]:

@@ -13,19 +13,28 @@ from gdbmem.model.diff import LEAKED
 # Kinds of holders: a variable of a program or library, thread-local memory, memory that is not malloc's, the stack of a
 # thread with its registers; blocks of one kind; several holders at once; all blocks of a class or size.
 DATA, THREAD_LOCAL, MEMORY, STACK = "data", "thread_local", "memory", "stack"
-BLOCK, SEVERAL, TYPE = "block", "several", "type"
+# And all places of one object file, and of one thread.
+BLOCK, SEVERAL, TYPE, OBJECT, THREAD = "block", "several", "type", "object", "thread"
+# What a row is.
+BY_ROOT, BY_TYPE, BY_SIZE, BY_OBJECT, BY_THREAD = "root", "type", "size", "object", "thread"
 
 
 class HeapQuery(NamedTuple):
     """Which rows are wanted."""
 
-    by: str = "root"  # "root", "type" or "size"
+    by: str = BY_ROOT  # or BY_TYPE, BY_SIZE, BY_OBJECT, BY_THREAD
     top: int = 20  # the largest
     min_bytes: int = 0  # that retain at least so much
     depth: int = 3  # levels of blocks below each
     without: Sequence[str] = ()  # holders that don't count, as they are shown, or addresses of blocks
     only_leaks: bool = False  # no holders, which takes less than half of the time
     block: Optional[int] = None  # an address: of the block there, what holds it and what it holds
+    type: str = ""  # only what is held of this class, as it is shown, or of blocks of this size
+
+    @property
+    def is_of_kinds(self) -> bool:
+        """Whether rows are kinds of blocks, not holders."""
+        return self.by in (BY_TYPE, BY_SIZE)
 
     @property
     def asks_for_leaks_only(self) -> bool:
@@ -120,6 +129,14 @@ class Pools(NamedTuple):
     bytes: Annotated[int, Key("size_bytes")]
 
 
+class OneType(NamedTuple):
+    """All live blocks of a class or size, held or lost."""
+
+    name: str  # as it was asked for
+    blocks: int
+    bytes: Annotated[int, Key("size_bytes")]
+
+
 class Word(NamedTuple):
     """A word that leads to a block."""
 
@@ -153,7 +170,7 @@ class HeapView:
     other_bytes: (
         int  # resident memory that is neither malloc's, nor variables', nor stacks': only its words were read
     )
-    by: str  # what each of `holders` is: "root", "type" or "size"
+    by: str  # what each of `holders` is: "root", "type", "size", "object" or "thread"
     holders: Sequence[Holder]
     holder_count: Optional[int]  # of which the largest are listed; None: only what is lost was asked for
     leaks: Leaks
@@ -162,6 +179,7 @@ class HeapView:
     trimmed_bytes: Optional[int] = None  # that malloc_trim() would return to the kernel now
     pause_seconds: Optional[float] = None
     allocator: str = "glibc"  # whose blocks these are
+    of_type: Optional[OneType] = None  # the blocks that `holders` count, where one type was asked for
     pools: Optional[Pools] = None  # 0 blocks if these have a small part of the heap; None: not looked for
     notices: Sequence[Notice] = ()
 

@@ -139,6 +139,45 @@ def test_pools_within_malloc_are_said_to_flatten_the_graph_and_only_where_there_
     assert ("in use as pools" in text) == bool(count)
 
 
+def test_rows_of_an_object_file_of_a_thread_and_of_a_type_are_what_is_freed_with_them(owners: Path) -> None:
+    with running([owners, COUNT], EXACT) as target:
+        views = {by: viewed("--by", by, target.pid) for by in ("object", "thread", "type")}
+        (partner,) = {
+            one["name"] for one in views["type"]["holders"] if one["name"].startswith("std::_Sp_counted")
+        }
+        objects = viewed("--type", partner, target.pid)
+        sized = viewed("--type", "104", "--without", "texts", target.pid)
+        wrong = [
+            gdbmem("heap", target.pid, *words).stderr
+            for words in (("--type", "Nobody"), ("--type", "104", "--leaks"), ("--by", "size", "--type", "104"),
+                          ("--by", "thread", "--save", "x"))
+        ]  # fmt: skip
+        text = gdbmem("heap", target.pid, "--type", "104").stdout
+        back = freed(target)
+    rows = {by: {one["name"]: one for one in view["holders"]} for by, view in views.items()}
+    assert rows["object"]["heap_owners"]["kind"] == "object"
+    assert rows["object"]["heap_owners"]["retained_bytes"] == pytest.approx(sum(back.values()), rel=0.01)
+    (thread,) = (one for name, one in rows["thread"].items() if name.startswith("thread "))
+    assert (thread["kind"], thread["retained_bytes"] >= back["cells"]) == ("thread", True)
+    variables = rows["thread"]["variables of the program and its libraries"]["retained_bytes"]
+    assert variables >= 0.99 * (sum(back.values()) - back["cells"])
+    assert objects["of_type"] == {
+        "name": partner,
+        "blocks": 2,
+        "size_bytes": rows["type"][partner]["own_bytes"],
+    }
+    assert [(one["name"], one["retained_blocks"]) for one in objects["holders"]] == [("partners", 2)]
+    assert "texts" not in {
+        one["name"] for one in sized["holders"]
+    }  # some are left, by words that are remainders
+    assert sized["of_type"]["blocks"] == 1999
+    assert re.match(
+        r"1,999 live blocks of 104 bytes, .*: 218.6 KiB are retained by texts \(heap_owners\)", text
+    )
+    for said, slug in zip(wrong, ("no-such-type", "usage", "usage", "usage")):
+        assert re.match(rf"gdbmem: .*\[{slug}\]\n$", unexpected(said)), said
+
+
 def test_a_stripped_program_has_the_same_holders_by_their_addresses(owners: Path, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped"
     shutil.copy(owners, stripped)

@@ -18,9 +18,9 @@ from gdbmem.heap.blocks import Blocks
 from gdbmem.heap.graph import Graph, Place, hold, lost_blocks, lost_structures, make_graph, numbered, search
 from gdbmem.heap.holders import Answers, HeapGraph
 from gdbmem.heap.links import classify
-from gdbmem.heap.places import Outside
+from gdbmem.heap.places import Outside, grouped
 from gdbmem.heap.words import Edges
-from gdbmem.model.heap_graph import HeapQuery
+from gdbmem.model.heap_graph import BY_OBJECT, BY_THREAD, HeapQuery
 
 np = import_numpy()
 
@@ -72,6 +72,27 @@ def test_a_stale_word_to_a_leaf_takes_only_the_leaf_from_the_owner_of_a_tree() -
     graph = graph_of(tree(127), [(0, 0), (1, 126)])
     assert retained(graph) == {"variable": 126, "other": 0, "stack of thread 1": 0}
     assert graph.trees.all()
+
+
+@pytest.mark.parametrize("left_out", [(), (3,)])
+def test_what_two_variables_of_one_library_share_is_retained_by_the_library(left_out: Sequence[int]) -> None:
+    places = (
+        VARIABLE._replace(object="a.so"),
+        OTHER._replace(object="a.so"),
+        VARIABLE._replace(object="b.so"),
+        STACK,
+    )
+    whole = graph_of([[(0, 1)], [], []], [(0, 0), (1, 0), (1, 2), (2, 2), (3, 1)], places)
+    graph = whole.without([whole.blocks + number for number in left_out])
+    # Blocks 0 and 1 are led to by the one library, and 2 by both.
+    assert retained(graph.merged(*grouped(places, BY_OBJECT))) == {
+        "a.so": 2,
+        "b.so": 0,
+        "stack of thread 1": 0,
+    }
+    others = (STACK._replace(thread="thread 1"), STACK._replace(thread="thread 2"))
+    threads = graph_of([[], []], [(0, 0), (1, 0), (1, 1)], others)
+    assert retained(threads.merged(*grouped(others, BY_THREAD))) == {"thread 1": 0, "thread 2": 1}
 
 
 def test_the_pools_of_a_map_are_not_called_tree_nodes_of_a_mebibyte() -> None:
