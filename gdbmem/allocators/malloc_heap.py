@@ -101,6 +101,10 @@ class MallocHeap(NamedTuple):
     # Descriptors that contradict the others: what they describe is CHANGING, or is left out.
     odd_descriptors: int = 0
     read_blocks: Optional[Callable[[], Blocks]] = None  # see live_blocks()
+    in_files: tuple[int, int] = (
+        0,
+        0,
+    )  # live blocks in parts of files' data, which are in no span, and their bytes
 
     def live_blocks(self) -> Optional[Blocks]:
         """Return the blocks in use one by one, as columns of address and usable bytes; None if this reader can't.

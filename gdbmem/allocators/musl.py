@@ -7,7 +7,7 @@ slot of a larger group ends in that slot, else groups do not overlap, and the fi
 descriptor. The last is read of `_SAMPLE` groups at most, as reading all would be reading the heap. At most
 `_TOLERATED` groups may contradict this, as while a thread is inside malloc; they are CHANGING.
 
-Slots have no caches in front of them. Blocks in gaps of files' data, which musl uses too, are left out.
+Slots have no caches in front of them. Blocks in gaps of files' data, which musl uses too, are counted apart.
 
 Source: musl 1.2.3, src/malloc/mallocng/meta.h.
 """
@@ -61,6 +61,7 @@ class _Found(NamedTuple):
     groups: _Groups
     changing: Sequence[tuple[int, int]]  # where groups are that contradict others
     odd: int  # of them, in all
+    in_files: tuple[int, int] = (0, 0)  # live blocks in gaps of files' data, and their bytes
 
 
 def read_heap(view: SearchedMemory, image: Image) -> Optional[MallocHeap]:
@@ -76,6 +77,7 @@ def read_heap(view: SearchedMemory, image: Image) -> Optional[MallocHeap]:
                 file=image.name,
                 spans=_spans(found.groups, found.changing, areas),
                 odd_descriptors=found.odd,
+                in_files=found.in_files,
                 read_blocks=partial(_blocks, memory, found.groups),
             )
     return None
@@ -119,8 +121,9 @@ def _groups(view: SearchedMemory, memory: TouchedMemory, areas: Sequence[int]) -
     width = _MOST_DESCRIPTORS * _DESCRIPTOR
     table = words[:, _AREA_HEADER : _AREA_HEADER + width].reshape(len(at), _MOST_DESCRIPTORS, _DESCRIPTOR)
     descriptors = at[:, None] + 8 * (_AREA_HEADER + _DESCRIPTOR * np.arange(_MOST_DESCRIPTORS))
-    # A descriptor that is not in use is zeros; what is in gaps of files' data is left out.
+    # A descriptor that is not in use is zeros.
     kept = readable[:, None] & are_in(view.anonymous, table[..., 2])
+    in_files = _in_files(memory, *(column[readable[:, None] & ~kept] for column in (table, descriptors)))
     starts, masks, bits = table[kept][:, 2:].T
     order = np.argsort(starts)
     starts, masks, bits, descriptors = starts[order], masks[order], bits[order], descriptors[kept][order]
@@ -138,7 +141,30 @@ def _groups(view: SearchedMemory, memory: TouchedMemory, areas: Sequence[int]) -
     )
     groups = _Groups(starts, ends, strides, slots, ~free & (1 << slots) - 1, are_single)
     are_odd |= _lead_elsewhere(memory, groups, descriptors)
-    return _proved(view, groups, are_odd)
+    proved = _proved(view, groups, are_odd)
+    return proved._replace(in_files=in_files) if proved is not None else None
+
+
+def _in_files(memory: TouchedMemory, table: Any, descriptors: Any) -> tuple[int, int]:
+    """Return the number and bytes of live blocks of the groups of *table* that lead back to their *descriptors*.
+
+    They are in gaps of files' data, which the dynamic linker gives to malloc, and count as that.
+    """
+    np = import_numpy()
+    starts, masks, bits = table[:, 2:].T
+    (back,), readable = gather_words(memory, starts, [0])
+    classes = bits >> 6 & 63
+    good = readable & (starts != 0) & (back == descriptors) & (classes < len(_UNITS))
+    order = np.flatnonzero(good)[np.argsort(starts[good])]
+    starts, masks, bits = starts[order], masks[order], bits[order]
+    slots, strides = (bits & 31) + 1, _UNIT * np.array(_UNITS, np.int64)[bits >> 6 & 63]
+    used = ~(masks | masks >> 32) & (1 << slots) - 1
+    groups = _Groups(
+        starts, starts + _UNIT + slots * strides, strides, slots, used, np.zeros(len(starts), bool)
+    )
+    _, parent, _ = _inside(groups)
+    counts = (used[:, None] >> np.arange(_SLOTS) & 1).sum(1) - np.bincount(parent, minlength=len(starts))
+    return int(counts.sum()), int((counts * strides).sum())
 
 
 def _lead_elsewhere(memory: TouchedMemory, groups: _Groups, descriptors: Any) -> Any:

@@ -44,7 +44,7 @@ _KEPT = (
     "heap-corrupt", "heap-changing", "heap-pieces-missing", "mmapped-chunks-differ", "tcache-unread", "arena-locked",
     "swapped-unread", "core-cut", "core-leaves-out", "malloc-replaced",
 )  # fmt: skip
-_KEPT_OF_OTHERS = ("swapped-unread", "core-cut", "core-leaves-out", "descriptors-left-out")
+_KEPT_OF_OTHERS = ("swapped-unread", "core-cut", "core-leaves-out", "descriptors-left-out", "blocks-in-files")
 _LEAST_BLOCK = 16
 _WORTH_SAYING = 0.01  # of the bytes of all blocks
 _TCACHE_BINS, _TCACHE_BLOCKS = 64, 7  # of a thread by default; a chunk of bin n has 32 + 16 n bytes

@@ -338,6 +338,7 @@ def _fill(reading: ProcessImage, memory: Memory, malloc: Malloc, main: int, walk
     if notice is not None:
         reading.notices.append(notice)
     reading.notices += [_odd_descriptors(heap) for heap in reading.mallocs if heap.odd_descriptors]
+    reading.notices += [_in_files(heap) for heap in reading.mallocs if heap.in_files[0]]
 
 
 def _read_glibc(
@@ -406,6 +407,12 @@ def _silent_heap(reading: ProcessImage, malloc: Malloc) -> Optional[Notice]:
             "malloc-unknown",
             "the heap is that of Go's runtime, which gdbmem can't read: only the kernel's view is given",
         )
+    if heap is None and not replacement and _is_static(reading, malloc):
+        return Notice(
+            "malloc-unknown",
+            "the malloc of this static program is none that gdbmem recognises (in a program of musl's that never frees,"
+            " it keeps no record of its blocks): only the kernel's view is given",
+        )
     if heap is None and not replacement:
         return Notice(
             "malloc-unknown",
@@ -416,6 +423,12 @@ def _silent_heap(reading: ProcessImage, malloc: Malloc) -> Optional[Notice]:
     if replacement:
         return _replaced(reading)
     return Notice("malloc-unused", "this process has allocated nothing through glibc's malloc")
+
+
+def _is_static(reading: ProcessImage, malloc: Malloc) -> bool:
+    """Return whether the malloc that was looked for would be the program's own."""
+    image = malloc.image
+    return image is not None and bool(reading.images) and image.start == reading.images[0].start
 
 
 _SAID = ("other-libc", "malloc-unknown", "heap-corrupt", "swapped-unread")
@@ -447,6 +460,15 @@ def _beside(heaps: Sequence[MallocHeap]) -> str:
 
 def _named(heaps: Sequence[MallocHeap]) -> str:
     return " and ".join(f"{one.allocator} ({one.layout}; {printable(one.file)})" for one in heaps)
+
+
+def _in_files(heap: MallocHeap) -> Notice:
+    blocks, size = heap.in_files
+    return Notice(
+        "blocks-in-files",
+        f"{plural(blocks, 'live block')} of {heap.allocator} more, {format_size(size)}, are in gaps of files' data,"
+        " which its dynamic linker gives to malloc: they count as variables of these files",
+    )
 
 
 def _odd_descriptors(heap: MallocHeap) -> Notice:

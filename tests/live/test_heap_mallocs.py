@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from tests.conftest import Program
 from tests.cover import cover
-from tests.live.explaining import running
+from tests.live.explaining import gdbmem, running
 from tests.live.test_blocks_of_mallocs import ALLOCATORS, preloaded
 from tests.live.test_heap import COUNT, viewed
 
@@ -89,3 +90,57 @@ def test_variables_beside_musls_memory_of_the_first_thread_hold_what_is_theirs(
     assert held_by(document, "table") == 5_001
     rest = [one for one in document["holders"] if one["name"] not in ("chain", "table")]
     assert sum(one["retained_blocks"] for one in rest) == pytest.approx(2_000, abs=3)  # own, and libc's
+
+
+# Without variables of zeros the page with the end of the program's data is the file's.
+COUNTED = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int main(void) {
+    void **kept = malloc(40000 * sizeof *kept);
+    char text[64];
+    int count = 1;
+    for (int i = 0; i < 40000; i++) kept[i] = calloc(1, 16 + i % 200);
+    for (int i = 0; i < 40000; i += 13) free(kept[i]), kept[i] = NULL;
+    for (int i = 0; i < 40000; i++) count += kept[i] != NULL;
+    write(1, text, snprintf(text, sizeof text, "kept %d 0\\nready\\n", count));
+    while (read(0, text, 1) > 0) {}
+}
+"""
+
+
+def test_blocks_of_musl_in_gaps_of_files_are_said_so_that_the_sum_is_the_programs_count(
+    tmp_path: Path,
+) -> None:
+    if shutil.which("musl-gcc") is None:
+        pytest.skip("musl-gcc missing: scripts/setup installs it")
+    source = tmp_path / "counts.c"
+    source.write_text(COUNTED)
+    subprocess.run(["musl-gcc", source, "-o", tmp_path / "counts"], check=True)
+    with running([tmp_path / "counts"]) as target:
+        count, _ = target.figure(r"^kept (\d+) (\d+)")
+        done = gdbmem("heap", "--json", target.pid)
+        ledger = gdbmem("explain", target.pid)
+    document = json.loads(done.stdout)
+    (said,) = [one["message"] for one in document["warnings"] if one["slug"] == "blocks-in-files"]
+    in_files = int(said.split()[0].replace(",", ""))
+    assert document["live_blocks"] + in_files == count
+    assert f"{in_files} live block" in ledger.stdout
+
+
+def test_a_static_program_of_musl_that_never_frees_is_not_said_to_have_glibcs_malloc(tmp_path: Path) -> None:
+    if shutil.which("musl-gcc") is None:
+        pytest.skip("musl-gcc missing: scripts/setup installs it")
+    source = tmp_path / "keeps.c"
+    source.write_text(
+        "#include <stdlib.h>\n#include <unistd.h>\nchar *kept[100]; int main(void) {"
+        "for (int i = 0; i < 100; i++) kept[i] = malloc(900);"
+        'write(1, "ready\\n", 6); char c; while (read(0, &c, 1) > 0) {} return !kept[0]; }\n'
+    )
+    subprocess.run(["musl-gcc", "-static", source, "-o", tmp_path / "keeps"], check=True)
+    with running([tmp_path / "keeps"]) as target:
+        heap, ledger = gdbmem("heap", target.pid), gdbmem("explain", target.pid)
+    for text in (heap.stderr, ledger.stdout + ledger.stderr):
+        assert "glibc" not in text
+        assert "the malloc of this static program is none that gdbmem recognises" in text
