@@ -57,20 +57,20 @@ def find_places(
     reading: ProcessImage,
     memory: Memory,
     blocks: Blocks,
-    edges: Optional[Edges],
+    inner: Optional[tuple[Edges, Containers]],
     data: Sequence[tuple[int, int]],
     mallocs: Sequence[tuple[int, int]],
     small: Any = (),
 ) -> Outside:
     """Return what leads to *blocks* from outside; *data* is the memory of the variables of programs and libraries.
 
-    *edges* are those between the blocks; what containers outside don't use of their memory becomes weak. None: places
-    of a kind are one, as only what is reached is asked for. The words of *mallocs*, the memory of the blocks and the
-    allocator's own, hold nothing, but for blocks of one word at *small*.
+    *inner* are the edges between the blocks, and what gets the containers outside: what these don't use of their memory
+    becomes weak. None: places of a kind are one, as only what is reached is asked for. The words of *mallocs*, the
+    memory of the blocks and the allocator's own, hold nothing, but for blocks of one word at *small*.
     """
+    edges, containers = inner or (None, None)
     taken = list(mallocs)
     found: list[tuple[_Area, Words]] = []
-    containers = Containers() if edges is not None else None
     unread_bytes = memory_bytes = 0
     variables = Ranges(data)
     for areas in (_thread_local(reading), _stacks(reading), _data(reading), _memory(reading)):

@@ -42,10 +42,11 @@ class Tables(NamedTuple):
 
 
 class Containers:
-    """Collects the containers of a memory."""
+    """Collects the containers of a memory, of those of Rust only full vectors unless there may be any."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, of_rust: bool) -> None:
         np = import_numpy()
+        self._of_rust = of_rust
         none = np.zeros(0, np.int64)
         self._rings = [_rings(none.astype(np.int32), none, none, none)]
         self._tables = [Tables(none.astype(np.int32), none, none, none)]
@@ -59,7 +60,7 @@ class Containers:
         units.
         """
         self._rings += (_vectors(words, at, to, blocks), _deques(words, at, to, blocks))
-        rings, tables = _of_rust(words, at, to, blocks, inside)
+        rings, tables = _of_rust(words, at, to, blocks, inside, only_full=not self._of_rust)
         self._rings += rings
         self._tables += tables
 
@@ -171,9 +172,11 @@ def _deques(words: Any, at: Any, to: Any, blocks: Blocks) -> Rings:
 
 
 def _of_rust(
-    words: Any, at: Any, to: Any, blocks: Blocks, inside: Optional[tuple[Any, int]]
+    words: Any, at: Any, to: Any, blocks: Blocks, inside: Optional[tuple[Any, int]], *, only_full: bool
 ) -> tuple[list[Rings], list[Tables]]:
     """Return what vectors, deques and hash tables of Rust use; arguments as for Containers.find().
+
+    With *only_full* these are vectors that use all of their memory, as lists of CPython may, too.
 
     A vector has its capacity, a pointer to the block's beginning, and a length; a deque has the index of its first
     element before the length. Whatever follows a vector may look so: what either uses counts. Those of which nothing is
@@ -183,13 +186,17 @@ def _of_rust(
     """
     np = import_numpy()
     begin, end = np.searchsorted(at, (1, len(words) - 3))
-    some = np.flatnonzero(words[at[begin:end] + 1] - np.uint64(1) < np.uint64(LONGEST - 1)) + begin
+    number = words[at[begin:end] + 1]
+    is_one = number - np.uint64(1) < np.uint64(LONGEST - 1)
+    if only_full:
+        is_one &= words[at[begin:end] - 1] == number
+    some = np.flatnonzero(is_one) + begin
     place = at[some]
     before, after, further = (words[place + n].view(np.int64) for n in (-1, 1, 2))
     is_vector = (before >= after) & (before < LONGEST) & (after > 0)
     is_vector &= (before >= _LEAST_SLOTS) | ((before == after) & (before > 1))
     is_table = (after >= _LEAST_SLOTS - 1) & (after & (after + 1) == 0)
-    is_table &= (further >= 0) & (further <= after)
+    is_table &= (further >= 0) & (further <= after) & (not only_full)
 
     def of_one_block(some: Any, first: int, last: int) -> Any:
         """Return which of *some* have all words from number *first* to *last* on in their own block."""

@@ -119,17 +119,17 @@ class Reader:
             start = stop
 
 
-def find_edges(memory: Memory, blocks: Blocks, files: Ranges, *, only_leaks: bool = False) -> Edges:
+def find_edges(memory: Memory, blocks: Blocks, files: Ranges, containers: Optional[Containers]) -> Edges:
     """Return the edges between live *blocks*; the memory of blocks that aren't live is no part of the graph.
 
-    *files* are the constant parts of mapped files, where vtables are. With *only_leaks* no edge is weak.
+    *files* are the constant parts of mapped files, where vtables are. Without *containers*, which gets those that are
+    there, no edge is weak.
     """
     np = import_numpy()
     reader = Reader(memory)
     objects = _Objects(blocks, files)
     strings = _Strings(blocks)
     doubts = _Doubts(blocks)
-    containers = Containers() if not only_leaks else None
     count, (to, offsets, doubtful, weak, far), short = _read_edges(
         blocks, reader, objects, strings, doubts, containers
     )

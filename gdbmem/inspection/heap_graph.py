@@ -23,9 +23,10 @@ from gdbmem.heap.places import Outside, find_places, memory_of_glibc
 from gdbmem.heap.pools import find_pools
 from gdbmem.heap.saved import mangled_names_in, save_heap
 from gdbmem.heap.text import class_in_words, encoded, in_words
+from gdbmem.heap.unused import Containers
 from gdbmem.heap.words import Edges, find_edges
 from gdbmem.inspection.class_names import constant_files, namer
-from gdbmem.inspection.ledger_parts import variable_areas
+from gdbmem.inspection.ledger_parts import may_have_rust, variable_areas
 from gdbmem.inspection.read_process import find_malloc, read_core, read_process
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.files.target_files import TargetFiles
@@ -130,10 +131,11 @@ class _Reading:
         """Read the edges of *blocks*, whose memory is read by *inner*; *mallocs* and *small* as for find_places()."""
         files = constant_files(reading)
         only_leaks = self._query.asks_for_leaks_only
-        edges = find_edges(inner, blocks, files, only_leaks=only_leaks)
+        of_rust = not only_leaks and may_have_rust(reading)
+        edges = find_edges(inner, blocks, files, Containers(of_rust=of_rust) if not only_leaks else None)
         pools = find_pools(inner, blocks, edges) if not only_leaks else None
         data = [(start, end) for kind, start, end in variable_areas(reading) if kind == DATA]
-        named = edges if self._query.without or not only_leaks else None
+        named = (edges, Containers(of_rust=of_rust)) if self._query.without or not only_leaks else None
         outside = find_places(reading, memory, blocks, named, data, mallocs, small)
         name_of = namer(reading, memory)
         vtables, which = places_of(edges.objects[1])

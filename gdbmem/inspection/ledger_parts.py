@@ -160,6 +160,9 @@ _PYTHONS = "mimalloc"  # linked into CPython since 3.13, and unused if Python us
 _IN_PYTHON = b"PYTHONTRACEMALLOC"  # in the constants of every CPython since 3.4
 _PIECE = 1 << 18
 _LEAST_PYTHON, _MOST_CONSTANTS = 1 << 20, 1 << 28  # bytes that are mapped of a file
+# In the messages of Rust's library, also in stripped programs: paths of its sources, a variable, Vec's complaint.
+_IN_RUST = (b"/rustc/", b"RUST_BACKTRACE", b"capacity overflow")
+_MOST_OF_ALL = 1 << 24  # bytes of constants of all files, which take longer to read than heaps are searched
 
 
 def find_linked_in(reading: ProcessImage) -> bool:
@@ -198,22 +201,43 @@ def holds_python(mappings: Sequence[Mapping], open_file: Callable[[str], BinaryI
     parts.sort(key=lambda one: "x" in one.permissions)
     try:
         with open_file(name) as stream:
-            return any(_is_in(stream, part) for part in parts)
+            return any(_is_in(stream, part, [_IN_PYTHON]) for part in parts)
     except (OSError, ValueError):
         return False  # its file was deleted
 
 
-def _is_in(stream: BinaryIO, part: Mapping) -> bool:
-    """Return whether what is mapped as *part* has the constant of CPython; read piece by piece into the same memory."""
+def may_have_rust(reading: ProcessImage) -> bool:
+    """Return whether a loaded file may have Rust's library: its messages are there, or the file can't be read."""
+    constants: dict[str, list[Mapping]] = {image.name: [] for image in reading.images}
+    for one in reading.mappings:
+        if one.is_file and one.name in constants and "w" not in one.permissions:
+            constants[one.name].append(one)
+    for parts in constants.values():
+        if parts and "x" not in parts[0].permissions:  # else constants are among the instructions
+            parts[:] = [one for one in parts if "x" not in one.permissions]
+    if not constants or sum(one.size_bytes for parts in constants.values() for one in parts) > _MOST_OF_ALL:
+        return True
+    try:
+        for name, parts in constants.items():
+            with reading.open(name) as stream:
+                if any(_is_in(stream, part, _IN_RUST) for part in parts):
+                    return True
+    except (OSError, ValueError):
+        return True
+    return False
+
+
+def _is_in(stream: BinaryIO, part: Mapping, texts: Sequence[bytes]) -> bool:
+    """Return whether what is mapped as *part* has one of *texts*; read piece by piece into the same memory."""
     stream.seek(part.offset)
-    kept, left = len(_IN_PYTHON), part.size_bytes
+    kept, left = max(map(len, texts)), part.size_bytes
     piece = bytearray(kept + _PIECE)
     view = memoryview(piece)
     while left > 0:
         size = stream.readinto(view[kept : kept + min(_PIECE, left)])  # type: ignore[attr-defined]
         if not size:
             return False
-        if piece.find(_IN_PYTHON, 0, kept + size) >= 0:
+        if any(piece.find(text, 0, kept + size) >= 0 for text in texts):
             return True
         piece[:kept] = piece[size : size + kept]
         left -= size
