@@ -183,10 +183,14 @@ def _least_above(t: Any, sources: Any, targets: Any) -> Any:
     least = np.arange(len(t), dtype=np.int32)
     np.minimum.at(least, sources, t[targets])
     lows, above = memoryview(least), memoryview(t)
-    for n in range(len(t) - 1, 0, -1):
+    some = np.flatnonzero(least < t)
+    for n in some[
+        np.argsort(least[some], kind="stable")
+    ].tolist():  # the least first: no block gets another one
         low, up = lows[n], above[n]
-        if low < lows[up]:
+        while low < lows[up]:
             lows[up] = low
+            up = above[up]
     return least
 
 
