@@ -199,7 +199,7 @@ def test_a_users_breakpoint_that_a_command_passes_leaves_the_programs_registers_
 
 
 @pytest.mark.parametrize("after", ["", ", after: true"], ids=["", "after"])
-@pytest.mark.parametrize("engine", cover(ENGINES, lambda engine: engine in ("gperftools", "jemalloc")))
+@pytest.mark.parametrize("engine", cover(ENGINES, lambda engine: engine == "gperftools"))
 def test_an_inlined_call_of_a_handler_during_the_call_for_a_snapshot_is_a_hit(
     engine: str, after: str, program: Program, tmp_path: Path
 ) -> None:
@@ -301,7 +301,7 @@ def test_a_call_in_which_a_coroutine_is_suspended_has_not_been_left(
 
 
 @pytest.mark.parametrize("stops", [False, True], ids=["passes", "stops"])
-@pytest.mark.parametrize("engine", cover(ENGINES, lambda engine: engine in ("gperftools", "jemalloc")))
+@pytest.mark.parametrize("engine", cover(ENGINES, lambda engine: engine == "gperftools"))
 def test_a_snapshot_in_a_handler_leaves_the_stack_that_it_runs_on_as_it_is(
     engine: str, stops: bool, program: Program, tmp_path: Path
 ) -> None:
