@@ -266,12 +266,14 @@ class _Passing:
         self._log = log
         self._until: list[gdb.Breakpoint] = []
         self._requests: dict[str, gdb.Breakpoint] = {}
+        self._starts: list[tuple[str, int]] = []  # a function of these, and where it begins
 
     def watch(self, until: Optional[str], *, libc: bool) -> None:
         """Set the breakpoints; *until* is where recording ends."""
         for call in CALLS if libc else ():
             with contextlib.suppress(gdb.error):
-                gdb.decode_line(call)  # raises if the C library has no such symbol
+                _, places = gdb.decode_line(call)  # raises if the C library has no such symbol
+                self._starts += [(call, int(place.pc)) for place in places]
                 self._requests[call] = _Request(call, self._log)
         if libc and not self._requests:
             raise TargetError(
@@ -286,11 +288,9 @@ class _Passing:
     def begin(self) -> None:
         """Record the request that the thread is about to make: gdb steps over breakpoints where it continues."""
         frame = gdb.newest_frame()
-        for call in self._requests:
-            with contextlib.suppress(gdb.error):
-                start = int(gdb.parse_and_eval(f"(long) &{call}"))
-                if start <= frame.pc() < start + _LONGEST_PROLOGUE:
-                    self._log.event(MemoryCall(call, frame, self._log.memory))
+        for call, start in self._starts:
+            if start <= frame.pc() < start + _LONGEST_PROLOGUE:
+                self._log.event(MemoryCall(call, frame, self._log.memory))
 
     def __enter__(self) -> _Passing:
         return self
