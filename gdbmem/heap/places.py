@@ -263,21 +263,31 @@ class _Namers:
     def _begins_another(self, words: Words, symbol: Any) -> Any:
         """Return whether each word begins another variable.
 
-        Without a symbol, neighbours that lead to one block, or to blocks of one size, count as one variable's, as the
-        three pointers of a vector and of a map do; so do words near each other of which one leads to a block that leads
-        to that of the other, as in a hash table.
+        Without a symbol, neighbours that lead to one block, or to blocks of one size and class, count as one
+        variable's, as the three pointers of a vector and of a map do; so do words near each other of which one leads to
+        a block that leads to that of the other, as in a hash table.
         """
         np = import_numpy()
         new = np.ones(len(symbol), bool)
         sizes = self._sizes[words.blocks]
         distance = words.addresses[1:] - words.addresses[:-1]
-        joined = (distance <= _JOINED) & (sizes[1:] == sizes[:-1])
+        vtables = self._vtables(words.blocks)
+        joined = (distance <= _JOINED) & (sizes[1:] == sizes[:-1]) & (vtables[1:] == vtables[:-1])
         unknown = (symbol[1:] < 0) & (symbol[:-1] < 0)
         for n in np.flatnonzero(unknown & ~joined & (distance <= _REACH)).tolist():
             one, other = int(words.blocks[n]), int(words.blocks[n + 1])
             joined[n] = self._leads(one, other) or self._leads(other, one)
         new[1:] = (symbol[1:] != symbol[:-1]) | (unknown & ~joined)
         return new
+
+    def _vtables(self, blocks: Any) -> Any:
+        """Return the vtable with which each of *blocks* begins; 0: none."""
+        np = import_numpy()
+        known, vtables = self._edges.objects
+        if not len(known):
+            return np.zeros(len(blocks), np.uint64)
+        at = np.minimum(np.searchsorted(known, blocks), len(known) - 1)
+        return np.where(known[at] == blocks, vtables[at], np.uint64(0))
 
     def _leads(self, block: int, to: int) -> bool:
         first = self._edges.first

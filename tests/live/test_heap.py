@@ -230,6 +230,31 @@ def test_a_ring_of_c_holds_what_is_in_its_slots_from_the_next_one_on_which_no_ve
     assert found.get(("listed", "ring")) == COUNT * 80
 
 
+NEIGHBOURS = """
+#include <cstdio>
+struct Plain { Plain *next; long number[3]; };
+struct Counts { virtual ~Counts() {} Counts *next = nullptr; long number[2] = {}; };
+struct { Plain *plain; Counts *counts; } both;
+int main() {
+    for (int i = 0; i < 100; i++) both.plain = new Plain{both.plain, {}};
+    for (int i = 0; i < 300; i++) { auto *one = new Counts; one->next = both.counts; both.counts = one; }
+    printf("ready\\n"); fflush(stdout); getchar();
+}
+"""
+
+
+def test_neighbours_without_symbols_that_lead_to_objects_of_other_classes_are_two_variables(
+    tmp_path: Path,
+) -> None:
+    source = tmp_path / "neighbours.cpp"
+    source.write_text(NEIGHBOURS)
+    subprocess.run(["g++", "-O1", "-s", source, "-o", tmp_path / "neighbours"], check=True)
+    with running([tmp_path / "neighbours"]) as target:
+        document = viewed(target.pid)
+    rows = [one["retained_blocks"] for one in document["holders"] if one["name"].startswith("neighbours+")]
+    assert sorted(rows) == [100, 300]
+
+
 def test_a_person_reads_the_answer_first_then_holders_then_what_is_lost(owners: Path) -> None:
     with running([owners, COUNT], EXACT) as target:
         done = gdbmem("heap", target.pid)
