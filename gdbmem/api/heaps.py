@@ -14,6 +14,9 @@ from gdbmem.runs.run import Run
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from gdbmem.heap.sites import HeapSites
     from gdbmem.runs.saved_results import SavedResult
 
 __all__ = [
@@ -150,6 +153,19 @@ def encode_heap_blocks(saved: SavedHeap, kind: str) -> bytes:
     from gdbmem.heap.columns import encode_blocks  # slow to import
 
     return encode_blocks(saved, heap_blocks(saved), kind)
+
+
+def heap_sites(operand: str, view: HeapView, names: Mapping[str, str]) -> HeapSites:
+    """Return who allocates blocks of the sizes in *view*, by the snapshot *operand*; *names* are demangled ones.
+
+    Raises InputError, also if the snapshot lacks the sizes of blocks.
+    """
+    from gdbmem.heap.sites import join_sites  # with the readers of all formats
+    from gdbmem.heap.text import HolderWords
+    from gdbmem.runs.saved_documents import snapshot_and_format
+    from gdbmem.symbols.address_names import GdbSymbols
+
+    return join_sites(view, HolderWords(names), *snapshot_and_format(operand, GdbSymbols()))
 
 
 def place_to_save(text: str) -> Optional[tuple[Run, str]]:

@@ -185,6 +185,8 @@ def check_whole(args: argparse.Namespace) -> None:
     part = f"by {args.by}" if args.by in ("object", "thread") else part
     if args.type and (args.leaks or args.block or args.by in ("type", "size")):
         raise UsageError("--type lists holders", hint="leave --leaks, --block, --by type and --by size out")
+    if getattr(args, "paths", None) and (args.since or args.block):
+        raise UsageError("--paths is about the rows of a heap", hint="leave --since and --block out")
     whole = next((name for name in ("save", "since") if getattr(args, name) is not None), None)
     if part and whole:
         raise UsageError(

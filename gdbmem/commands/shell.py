@@ -144,6 +144,10 @@ lost. The process is paused while it is copied, as for explain.
 """,
         f"""\
 {options.PROCESS}{options.HEAP}\
+who allocated it:
+  --paths RUN:NAME    the call paths that allocate blocks of the sizes that are listed, by a snapshot that counts blocks
+                      (of gperftools, heaptrack, memcheck, and jemalloc for its own; joined by size)
+
 to compare:
   --save FILE|RUN:NAME
                       save the whole heap in FILE, or as NAME in RUN, the folder of a run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import IO
+from typing import IO, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.model.heap_graph import (
@@ -48,9 +48,12 @@ _KERNEL = "; to the kernel, how much more malloc_trim() would then return than n
 Names = Mapping[str, str]  # mangled → demangled, as `encoded` gives them
 
 
-def heap_json(view: HeapView, names: Names, judgements: Sequence[Judgement] = ()) -> str:
-    """Return *view* as ``kind=heap``, with demangled names, and the *judgements* of gates."""
-    return to_json(judged({**whole("heap", named_view(view, names))}, judgements))
+def heap_json(
+    view: HeapView, names: Names, judgements: Sequence[Judgement] = (), sites: Optional[Document] = None
+) -> str:
+    """Return *view* as ``kind=heap``, with demangled names, the *judgements* of gates, and who allocated: *sites*."""
+    allocated = {"allocated_by": sites} if sites is not None else {}
+    return to_json(judged({**whole("heap", named_view(view, names)), **allocated}, judgements))
 
 
 def judged(document: Document, judgements: Sequence[Judgement]) -> Document:

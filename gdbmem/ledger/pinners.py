@@ -13,14 +13,10 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Callable, NamedTuple
 
-from gdbmem.errors import InputError
 from gdbmem.json_values import as_json
 from gdbmem.model.calltree import Snapshot
 from gdbmem.model.ledger import Ledger, OtherMalloc
-from gdbmem.profiles.diff import as_growth
-from gdbmem.profiles.own_code import describe_site
-from gdbmem.profiles.paths import Query
-from gdbmem.profiles.ranking import Row, rank
+from gdbmem.profiles.sized_paths import SizedPath, chunk_bytes, sized_paths
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console
 from gdbmem.terminal.document import Document
@@ -28,15 +24,6 @@ from gdbmem.text import format_size, plural, printable
 
 MOST_SIZES = 10
 _PATHS = 3  # of each size
-_ROUNDING = ("jemalloc",)  # formats with the allocator's size classes in place of requested sizes
-
-
-class SizedPath(NamedTuple):
-    """A call path whose blocks are, on average, of one whole size; or one with several sizes."""
-
-    block_bytes: int  # as requested by the program; of several sizes their average
-    blocks: int
-    row: Row
 
 
 class Pinner(NamedTuple):
@@ -74,7 +61,7 @@ class PinnerPaths(NamedTuple):
         sites: dict[str, list[SizedPath]] = {}
         for path in paths:
             if path.row.site is not None:
-                sites.setdefault(_site(path), []).append(path)
+                sites.setdefault(path.where, []).append(path)
         if not sites:
             return ""
         first = max(sites, key=lambda name: _blocks(sites[name]))
@@ -93,7 +80,7 @@ class PinnerPaths(NamedTuple):
         most = self.mixed[0]
         return (
             f"by {printable(self.source)} {plural(len(self.mixed), 'path')} with several sizes may allocate them,"
-            f" most of all {_site(most)}"
+            f" most of all {most.where}"
         )
 
     def document(self) -> Document:
@@ -130,7 +117,7 @@ class PinnerPaths(NamedTuple):
         for one in self.sizes:
             first = [format_size(one.size.pinned_bytes), f"{one.size.live:,}", f"≤ {one.size.usable_bytes:,}"]
             for path in one.paths[:_PATHS]:
-                table.add_row(*first, f"{path.blocks:,}", f"{path.block_bytes:,}  {_site(path)}")
+                table.add_row(*first, f"{path.blocks:,}", f"{path.block_bytes:,}  {path.where}")
                 first = ["", "", ""]
             if not one.paths:
                 table.add_row(*first, "", "no path allocates only this size")
@@ -152,7 +139,7 @@ class PinnerPaths(NamedTuple):
         if self.mixed:
             table = drawing.new_table("allocated there", "bytes on average", last="allocated by")
             for path in self.mixed[:_PATHS]:
-                table.add_row(f"{path.blocks:,}", f"{path.block_bytes:,}", _site(path))
+                table.add_row(f"{path.blocks:,}", f"{path.block_bytes:,}", path.where)
             console.print(table)
 
 
@@ -161,32 +148,13 @@ def join_paths(ledger: Ledger, snapshot: Snapshot, *, source_format: str) -> Pin
 
     Raises InputError if the snapshot has no block counts, or not the requested sizes.
     """
-    rounds = source_format in _ROUNDING and source_format not in {one.allocator for one in ledger.mallocs}
-    if rounds or snapshot.tree.blocks is None:
-        raise InputError(
-            f"{printable(snapshot.source)} lacks the sizes of blocks:"
-            f" {source_format} {'rounds them up to its own' if rounds else 'counts bytes only'}",
-            slug="no-block-sizes",
-            hint="take the snapshot with --engine gperftools",
-        )
-    paths: list[SizedPath] = []
-    mixed: list[SizedPath] = []
-    is_sampled = snapshot.tree.variance is not None
-    for row in rank(as_growth(snapshot), Query(by="path")).rows:
-        size, blocks = row.amount.after_bytes, row.amount.delta_blocks or 0
-        if blocks <= 0:
-            continue
-        # Of samples, which are scaled, blocks and bytes are rounded.
-        one_size = round(size / blocks) if is_sampled else size // blocks
-        is_whole = 2 * abs(size - one_size * blocks) <= (one_size if is_sampled else 0)
-        found = paths if is_whole and not row.is_pruned else mixed
-        found.append(SizedPath(one_size, blocks, row))
-    mixed.sort(key=lambda path: -path.blocks)
+    paths, mixed = sized_paths(snapshot, source_format, {one.allocator for one in ledger.mallocs})
     sizes = [
         *_of_glibc(ledger, paths),
         *(one for malloc in ledger.mallocs for one in _of_slabs(malloc, paths)),
     ]
     sizes.sort(key=lambda one: -one.size.pinned_bytes)
+    is_sampled = snapshot.tree.variance is not None
     return PinnerPaths(snapshot.source, sizes[:MOST_SIZES], mixed, is_sampled=is_sampled)
 
 
@@ -222,13 +190,3 @@ def _grouped(paths: Sequence[SizedPath], size_of: Callable[[SizedPath], int]) ->
     for path in sorted(paths, key=lambda path: -path.blocks):
         found.setdefault(size_of(path), []).append(path)
     return found
-
-
-def chunk_bytes(request_bytes: int) -> int:
-    """Return the size of the chunk that glibc's malloc makes for a block of *request_bytes*."""
-    return max((request_bytes + 8 + 15) & ~15, 32)
-
-
-def _site(path: SizedPath) -> str:
-    site = path.row.site
-    return describe_site(site) if site is not None else "call sites that are not listed"

@@ -14,6 +14,7 @@ from gdbmem.formats.opening import OpenOptions
 from gdbmem.ledger.answer import retained_bytes
 from gdbmem.ledger.document import ledger_json
 from gdbmem.ledger.pinners import PinnerPaths, join_paths
+from gdbmem.model.calltree import Snapshot
 from gdbmem.model.containers import Holding, Survey
 from gdbmem.model.diff import Diff
 from gdbmem.model.heap_blocks import HeapMap
@@ -63,9 +64,14 @@ def _of_moment(
 
 def paths_of_pinners(operand: str, ledger: Ledger, symbols: Symbols) -> PinnerPaths:
     """Return the call paths that allocate blocks of the pinning sizes in *ledger*, from the snapshot *operand*."""
+    snapshot, source_format = snapshot_and_format(operand, symbols)
+    return join_paths(ledger, snapshot, source_format=source_format)
+
+
+def snapshot_and_format(operand: str, symbols: Symbols) -> tuple[Snapshot, str]:
+    """Return the snapshot that *operand* names, with names, and the format of its file."""
     reading = OpenOptions(symbols=symbols)
-    snapshot = load_operand(operand, reading).snapshot
-    return join_paths(ledger, snapshot, source_format=format_of(operand, reading))
+    return load_operand(operand, reading).snapshot, format_of(operand, reading)
 
 
 # An earlier ledger or container scan to compare with, from a file or a run, for the command and for gdb.

@@ -298,3 +298,43 @@ def test_memheap_saves_in_the_run_and_shows_what_changed_since(moments: Path, tm
     (run,) = tmp_path.glob("gdbmem.*")
     listed = gdbmem("show", run).stdout
     assert "loaded" in listed
+
+
+KEEPS = """
+
+#include <cstdio>
+struct Task { char weight[200]; };
+Task *tasks[300]; char *names[500];
+__attribute__((noinline)) void make_task(int i) { tasks[i] = new Task; }
+__attribute__((noinline)) void make_name(int i) { names[i] = new char[77]; }
+int main() {
+    for (int i = 0; i < 500; i++) { if (i < 300) make_task(i); make_name(i); }
+    puts("ready"); fflush(stdout); getchar();
+}
+"""
+
+
+@pytest.mark.needs("heaptrack")
+def test_who_allocated_what_a_holder_retains_is_joined_by_size_with_a_profile(tmp_path: Path) -> None:
+    source = tmp_path / "keeps.cpp"
+    source.write_text(KEEPS)
+    subprocess.run(["g++", "-g", "-O1", source, "-o", tmp_path / "keeps"], check=True)
+    subprocess.run(
+        ["heaptrack", "-o", tmp_path / "profile", tmp_path / "keeps"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, timeout=60,
+    )  # fmt: skip
+    (profile,) = tmp_path.glob("profile*")
+    with running([tmp_path / "keeps"]) as target:
+        done = gdbmem("heap", target.pid, "--paths", profile, "--json")
+        text = gdbmem("heap", target.pid, "--paths", profile).stdout
+        refused = gdbmem("heap", target.pid, "--paths", profile, "--block", "0x1000").stderr
+    assert done.returncode == 0, done.stderr
+    found = {
+        one["block_bytes"]: (one["blocks"], one["holder"], [path["blocks"] for path in one["paths"]])
+        for one in json.loads(done.stdout)["allocated_by"]["sizes"]
+    }
+    assert found[200] == (300, "tasks (keeps)", [300])
+    assert found[88] == (500, "names (keeps)", [500])  # 77 were asked for
+    assert re.search(r"^ +300 +200 +300  tasks \(keeps\): keeps\.cpp:6 \(make_task\)$", text, re.M)
+    assert re.search(r"^ +500 +88 +500  names \(keeps\): keeps\.cpp:7 \(make_name\)$", text, re.M)
+    assert "--paths is about the rows of a heap" in refused

@@ -106,10 +106,13 @@ def _write_view(
     view: heaps.HeapView, args: argparse.Namespace, judgements: Sequence[Judgement], stream: TextIO
 ) -> None:
     names = class_names(mangled_names(view))
+    sites = heaps.heap_sites(args.paths, view, names) if args.paths is not None else None
     if args.json:
-        stream.write(heap_json(view, names, judgements))
+        stream.write(heap_json(view, names, judgements, sites.document() if sites is not None else None))
     else:
-        print_heap(view, names, make_console(stream), only_leaks=args.leaks)
+        print_heap(view, names, console := make_console(stream), only_leaks=args.leaks)
+        if sites is not None:
+            sites.print(console)
 
 
 def _compare(

@@ -7,9 +7,10 @@ import io
 import pytest
 
 from gdbmem.errors import InputError
-from gdbmem.ledger.pinners import PinnerPaths, chunk_bytes, join_paths
+from gdbmem.ledger.pinners import PinnerPaths, join_paths
 from gdbmem.model.calltree import CallTree, Frame, Snapshot, Totals
 from gdbmem.model.ledger import BlockSize, Heap, Ledger, OtherMalloc, SizeClass
+from gdbmem.profiles.sized_paths import chunk_bytes
 from gdbmem.terminal.console import make_console
 
 
