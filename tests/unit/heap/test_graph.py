@@ -264,6 +264,21 @@ def test_the_holders_of_a_large_heap_take_fewer_numbers_than_its_edges_and_block
     assert peak / rows < 60, peak / rows
 
 
+def test_blocks_that_a_tcache_which_was_not_read_may_have_are_not_lost_for_certain() -> None:
+    units = np.append(0, np.cumsum([13] * 10 + [4] * 5)).astype(np.uint32)
+    count, none = len(units) - 1, np.zeros(0, np.int32)
+    empty = Edges(
+        np.zeros(count + 1, np.int32), none, np.zeros(0, np.uint8), np.zeros(0, bool), (none, none),
+        (none, np.zeros(0, np.uint64)),
+    )  # fmt: skip
+    blocks = Blocks([ChunkTable(0x10000, 0x10000 + 16 * int(units[-1]), units[:-1], np.ones(count, bool))])
+    outside = Outside([VARIABLE], none, none, none, 0, 0)
+    found = HeapGraph("made", None, blocks, empty, outside, {}, [], hidden={208: 7, 32: 7})
+    leaks = Answers(found, found.graph()).leaks(9)
+    assert (leaks.least_blocks, leaks.least_bytes) == (3 + 5, 3 * 208 + 5 * 64)
+    assert (leaks.most_blocks, leaks.most_bytes) == (15, 10 * 208 + 5 * 64)
+
+
 def chained(count: int, *, is_cycle: bool) -> Graph:
     """Return the graph of *count* blocks each of which leads to the next; a cycle is lost."""
     to = np.arange(1, count + 1, dtype=np.int32)
