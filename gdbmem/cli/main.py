@@ -51,8 +51,6 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     """Run the `gdbmem` command with *argv* (default: the process's) and return its exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
     gc.set_threshold(_OBJECTS_A_COLLECTION)
-    if argv is None:
-        raise_between_steps()
     _open_closed_streams(words)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -69,13 +67,18 @@ def _labelled_outputs(words: list[str]) -> AbstractContextManager[None]:
 
 def _run(words: list[str], *, ends_process: bool) -> int:
     try:
-        with _collector_paused() if words[:1] and words[0] in _WITHOUT_COLLECTOR else nullcontext():
-            status = _dispatch(words)
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:  # closed before the start
-                stream.flush()
-        if ends_process and not END_AT_ONCE.isdisjoint((*words[:1], " ".join(words[:2]))):
-            os._exit(status)
+        try:
+            if ends_process:
+                raise_between_steps()
+            with _collector_paused() if words[:1] and words[0] in _WITHOUT_COLLECTOR else nullcontext():
+                status = _dispatch(words)
+            for stream in (sys.stdout, sys.stderr):
+                if stream is not None:  # closed before the start
+                    stream.flush()
+            if ends_process and not END_AT_ONCE.isdisjoint((*words[:1], " ".join(words[:2]))):
+                os._exit(status)
+        finally:
+            forget_interrupts()  # what is left to do is a sentence
     except ParserExit:
         return 0
     except BrokenPipeError:
@@ -94,8 +97,6 @@ def _run(words: list[str], *, ends_process: bool) -> int:
     except Exception as error:  # noqa: BLE001  (a host: nothing else may leave)
         status = _unexpected(error)
         return ExitStatus.FAILED if _is_judge_or_runner(words) else _own_status(words, status)
-    finally:
-        forget_interrupts()
     return status
 
 

@@ -1,9 +1,9 @@
 """Entry point of the shell's `gdbmem`, and the signals that end it.
 
-Ctrl-C ends it without a traceback also during its imports; afterwards it is delayed to the end of an import, of the
-start of another program or of what a `with` statement puts back. An interrupted import leaves a partly initialised
-module: numpy can't be imported again after that. An interrupted start leaves a process that is never ended; so does a
-second Ctrl-C while the first one ends them.
+Ctrl-C ends it without a traceback also during the imports (`gdbmem.__main__`); afterwards it is delayed to the end of
+an import, of the start of another program or of what a `with` statement puts back. An interrupted import leaves a
+partly initialised module: numpy can't be imported again after that. An interrupted start leaves a process that is never
+ended; so does a second Ctrl-C while the first one ends them.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ from __future__ import annotations
 import signal
 import sys
 import time
-
-TYPE_CHECKING = False  # a Ctrl-C while typing is imported would be a traceback
-if TYPE_CHECKING:
-    from types import FrameType
-    from typing import Optional
+from types import FrameType
+from typing import Optional
 
 _AGAIN_SECONDS = 0.01
 # What blocks, for example on a dead file server, is still interrupted. On a busy machine a start takes seconds.
@@ -31,13 +28,11 @@ _first_at: list[float] = []  # the time of the signal that is pending until then
 
 def main() -> int:
     """Run the `gdbmem` command with this process's arguments and return its exit status."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # until cli.main handles it
     if "--one-per-node" in sys.argv:
         from gdbmem.cli.monitor_one_per_node import execute_where_recorded  # for it only
 
         execute_where_recorded(sys.argv[1:])
-    from gdbmem.cli.main import main as run_command  # only after Ctrl-C is handled
+    from gdbmem.cli.main import main as run_command  # a rank that executes its program needs none of it
 
     return run_command()
 
@@ -49,12 +44,12 @@ def raise_between_steps() -> None:
 
 
 def forget_interrupts() -> None:
-    """Stop waiting for the end of a step: the command is done, and the alarm could interrupt Python's shutdown."""
+    """Let Ctrl-C end the process at once: the command is done, and in Python's shutdown it would be a traceback."""
     if signal.getsignal(signal.SIGALRM) is _interrupt:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
     if signal.getsignal(signal.SIGINT) is _interrupt:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def unwind_when_ended() -> None:

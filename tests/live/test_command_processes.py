@@ -204,19 +204,21 @@ def test_ctrl_c_ends_an_import_that_waits_for_ever(tmp_path: Path) -> None:
 
 
 _STARTS = """
-import os, signal, sys
+import os, sys
+while_importing = sys.argv.pop()
 class InTheMidst:
     def find_spec(self, name, path=None, target=None):
-        if name == "gdbmem.commands.arguments":
-            os.kill(os.getpid(), signal.SIGINT)
+        if name == while_importing:
+            os.kill(os.getpid(), 2)
 sys.meta_path.insert(0, InTheMidst())
-from gdbmem.cli.start import main
+from gdbmem.__main__ import main
 sys.exit(main())
 """
 
 
-def test_ctrl_c_before_the_command_has_begun_is_no_traceback() -> None:
+@pytest.mark.parametrize("module", ["gdbmem.cli.start", "signal", "gdbmem.commands.arguments"])
+def test_ctrl_c_before_the_command_has_begun_is_no_traceback(module: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
-    words = [sys.executable, "-c", _STARTS, "--version"]
+    words = [sys.executable, "-S", "-c", _STARTS, "--version", module]
     ended = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (-signal.SIGINT, "", "")
