@@ -31,7 +31,8 @@ _OUTSIDE_UNKNOWN = (
     " user or its namespaces, or is not dumpable (prctl); run gdbmem as root"
 )
 _UNREAD = (
-    "how much waits in its pipes and sockets can't be read: files are under way in them (SCM_RIGHTS), or the kernel"
+    "how much its pipes and sockets hold can't be read: files are under way in them (SCM_RIGHTS), pieces in a pipe may"
+    " be a page each (packets, vmsplice), a socket for packets may have a ring that is not mapped, or the kernel"
     " (before Linux 5.6) or a filter (seccomp) forbids to look into them"
 )
 _WORDS = {SNAP: "snapshot", LEDGER: "ledger", HEAP: "heap"}
@@ -196,11 +197,10 @@ def _outside(run: Run, before: Record, after: Record) -> Iterator[Unseen]:
         yield from _other_malloc(run, after)
     if any(one.execution is not None and one.outside_bytes is None for one in (before, after)):
         yield Unseen("outside-unknown", _OUTSIDE_UNKNOWN)
-    if after.unread_bytes:
+    least = _LEAST_OUTSIDE.get(engine, _LEAST_OUTSIDE_NATIVE)
+    if after.unread_bytes > least:
         yield Unseen("outside-unread", _UNREAD, after.unread_bytes)
-    grown = _grown(
-        before.outside_bytes, after.outside_bytes, _LEAST_OUTSIDE.get(engine, _LEAST_OUTSIDE_NATIVE)
-    )
+    grown = _grown(before.outside_bytes, after.outside_bytes, least)
     if isinstance(before, SnapshotRecord) and isinstance(after, SnapshotRecord):
         grown = max(grown, _stacks(before, after))
     if grown:

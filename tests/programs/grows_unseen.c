@@ -5,6 +5,7 @@
 #include <alloca.h>
 #include <fcntl.h>
 #include <linux/aio_abi.h>
+#include <linux/if_packet.h>
 #include <linux/io_uring.h>
 #include <mqueue.h>
 #include <pthread.h>
@@ -19,6 +20,7 @@
 #include <sys/mount.h>
 #include <sys/msg.h>
 #include <sys/prctl.h>
+#include <sys/sem.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -101,6 +103,31 @@ static void fill_queue(int round) {
     syscall(SYS_mq_unlink, name);
 }
 
+// A thread with a table of descriptors of its own writes a file in memory that only it has open.
+static volatile int written;
+static void *has_own_table(void *size) {
+    if (unshare(CLONE_FILES))
+        return 0;
+    written = write(memfd_create("own", 0), pool, (size_t)size) == (ssize_t)(size_t)size;
+    pause();
+    return 0;
+}
+
+// A pipe holds a page for each of 16 bytes.
+static int splice_pages(void) {
+    int ends[2];
+    struct iovec pieces[16];
+    char *there = map(65536, ANONYMOUS);
+    memset(there, 1, 65536);
+    for (int i = 0; i < 16; i++)
+        pieces[i] = (struct iovec){there + i * 4096, 1};
+    if (pipe(ends) || vmsplice(ends[1], pieces, 16, 0) != 16)
+        return 1;
+    return munmap(there, 65536);
+}
+
+static int sets[ROUNDS];
+
 static int grow(const char *way, size_t size, int round) {
     size_t pages = (size + 4095) & ~4095ul;
     if (!strcmp(way, "malloc"))
@@ -182,6 +209,30 @@ static int grow(const char *way, size_t size, int round) {
             while (write(ends[1], pool, 1) == 1)
                 ;
         }
+    } else if (!strcmp(way, "spliced")) {
+        for (size_t sent = 0; sent < size; sent += 65536)
+            if (splice_pages())
+                return 1;
+    } else if (!strcmp(way, "ring")) {
+        struct tpacket_req ring = {pages, 1, 2048, pages / 2048};
+        int packets = socket(AF_PACKET, SOCK_RAW, 0);
+        if (packets < 0 || setsockopt(packets, SOL_PACKET, PACKET_RX_RING, &ring, sizeof ring))
+            return 1;
+    } else if (!strcmp(way, "semaphores")) {
+        sets[round] = semget(IPC_PRIVATE, size / 64, 0600);
+        if (sets[round] < 0)
+            return 1;
+    } else if (!strcmp(way, "empty-messages")) {
+        int queue = queues[queued++] = msgget(IPC_PRIVATE, 0600);
+        for (size_t sent = 0; sent < size; sent += 64)
+            if (msgsnd(queue, &(long){1}, 0, IPC_NOWAIT))
+                return 1;
+    } else if (!strcmp(way, "own-table")) {
+        pthread_t thread;
+        written = 0;
+        pthread_create(&thread, 0, has_own_table, (void *)size);
+        while (!written)
+            usleep(1000);
     } else if (!strcmp(way, "unshown")) {
         char *there = map(pages, MAP_SHARED | MAP_ANONYMOUS);
         memset(there, 1, pages);
@@ -335,6 +386,8 @@ int main(int count, char **words) {
             shmctl((int)(long)kept[round] - 1, IPC_RMID, 0);
     for (int round = 0; round < ROUNDS && !strcmp(way, "file"); round++)
         shared_file(round, 0);
+    for (int round = 0; round < ROUNDS && !strcmp(way, "semaphores"); round++)
+        semctl(sets[round], 0, IPC_RMID);
     while (queued)
         msgctl(queues[--queued], IPC_RMID, 0);
     free(unwritten);

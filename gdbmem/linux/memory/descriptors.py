@@ -1,7 +1,7 @@
 """The memory that a process holds by its descriptors: files in memory, buffers of the kernel, queues, pipes, sockets.
 
-Source: memfd_create(2), pipe(7), unix(7), mq_overview(7), io_uring_register(2), bpf(2), pidfd_getfd(2);
-proc(5), fdinfo.
+Source: memfd_create(2), pipe(7), vmsplice(2), unix(7), packet(7), mq_overview(7), io_uring_register(2), bpf(2),
+pidfd_getfd(2), kcmp(2); proc(5), fdinfo.
 """
 
 from __future__ import annotations
@@ -13,14 +13,16 @@ import os
 import re
 import sys
 import termios
-from collections.abc import Container, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from gdbmem.linux.memory.maps import Mapping, Ranges
-from gdbmem.linux.process.process import memory_folder
+from gdbmem.linux.process.process import living_thread, memory_folder, thread_ids
 
 _PIDFD_OPEN, _PIDFD_GETFD = 434, 438  # on every architecture
+_PIDFD_THREAD = os.O_EXCL  # from Linux 6.9 on
+_KCMP, _KCMP_FILES = {"x86_64": 312, "aarch64": 272}.get(os.uname().machine, -1), 2
 _GETPIPE_SZ = 1032
 _PIPE, _SOCKET, _BUFFER = "pipe:", "socket:", "anon_inode:"
 _SECRET = "/secretmem"
@@ -48,12 +50,11 @@ def held_by_descriptors(pid: int, mappings: Sequence[Mapping], devices: Containe
     Raises OSError if they can't be listed.
     """
     files: dict[tuple[str, int], int] = {}  # bytes, by device and inode
-    channels: dict[str, int] = {}  # descriptors, by the name of the pipe or socket
-    of_packets: set[str] = set()  # pipes in which each packet has a page of its own
+    channels: dict[str, tuple[int, int]] = {}  # thread and descriptor, by the name of the pipe or socket
     buffers: dict[str, set[str]] = {}  # what the kernel says of each, by kind
     queues = in_flight = 0
-    folder = memory_folder(pid)
-    for entry in os.scandir(f"{folder}/fd"):
+    for tid, entry in _descriptors(pid):
+        folder = f"/proc/{pid}/task/{tid}"
         with contextlib.suppress(OSError):  # it has just been closed
             facts = entry.stat()
             device = device_name(facts.st_dev)
@@ -66,25 +67,41 @@ def held_by_descriptors(pid: int, mappings: Sequence[Mapping], devices: Containe
                 size = facts.st_size if name.startswith(_SECRET) else facts.st_blocks * 512
                 files[device, facts.st_ino] = size
             elif name.startswith(_PIPE):
-                channels[name] = min(number, channels.get(name, number))
-                if _flags(folder, number) & os.O_DIRECT:
-                    of_packets.add(name)
+                channels[name] = min((tid, number), channels.get(name, (tid, number)))
             elif name.startswith(_SOCKET):
-                channels[name] = min(number, channels.get(name, number))
+                channels[name] = min((tid, number), channels.get(name, (tid, number)))
                 in_flight += _number(_facts(folder, number), "scm_fds")
             elif name.startswith(_BUFFER):
                 buffers.setdefault(name, set()).add(_facts(folder, number))
             elif facts.st_size == _POSIX_QUEUE_BYTES and name.count("/") == 1:
                 queues += queue_bytes(entry.path)
     # How full its standard streams are is up to those who read them.
-    waiting, unread = _waiting_bytes(
-        pid, {name: one for name, one in channels.items() if one > 2}, of_packets
-    )
-    beside = _beside_mappings({**_mapped_files(folder, mappings), **files}, mappings)
+    waiting, unread = _waiting_bytes(pid, {name: one for name, one in channels.items() if one[1] > 2})
+    beside = _beside_mappings({**_mapped_files(memory_folder(pid), mappings), **files}, mappings)
     known = waiting + queues + beside + _buffer_bytes(buffers, mappings)
     if in_flight:
         unread += _shared_memory_bytes()
-    return Held(known, unread, frozenset(files))
+    if _unmapped_rings(pid, mappings) & channels.keys():
+        unread = _ANY_AMOUNT
+    return Held(known, min(unread, _ANY_AMOUNT), frozenset(files))
+
+
+def _descriptors(pid: int) -> Iterator[tuple[int, os.DirEntry[str]]]:
+    """Yield the descriptors of *pid*, each with a thread that has it: one may have a table of its own (unshare(2)).
+
+    Raises OSError if those of the first thread that lives can't be listed.
+    """
+    first = living_thread(pid) or pid
+    tables = [first]
+    yield from ((first, entry) for entry in os.scandir(f"/proc/{pid}/task/{first}/fd"))
+    for tid in thread_ids(pid):
+        compared = [_libc.syscall(_KCMP, tid, one, _KCMP_FILES, 0, 0) for one in tables]
+        if 0 in compared:
+            continue
+        if -1 not in compared:  # this kernel compares
+            tables.append(tid)
+        with contextlib.suppress(OSError):  # it has ended
+            yield from ((tid, entry) for entry in os.scandir(f"/proc/{pid}/task/{tid}/fd"))
 
 
 def device_name(number: int) -> str:
@@ -176,19 +193,23 @@ def _shared_memory_bytes() -> int:
 # Pipes and sockets
 
 
-def _waiting_bytes(pid: int, channels: dict[str, int], of_packets: Container[str]) -> tuple[int, int]:
+def _waiting_bytes(pid: int, channels: dict[str, tuple[int, int]]) -> tuple[int, int]:
     """Return the bytes that wait in the pipes and sockets *channels* of *pid*: sent and not read, or not yet sent.
 
     Of a pair of sockets in one process both have them. The second number is the most that may wait where that can't
-    be read: sockets before Linux 5.6, or where a filter forbids to duplicate them.
+    be read: in sockets before Linux 5.6, or where a filter forbids to duplicate them; and in pipes, in which each
+    packet (O_DIRECT) or piece (vmsplice) has a page of its own.
     """
     found = unread = 0
-    process = _libc.syscall(_PIDFD_OPEN, pid, 0) if channels else -1
+    processes: dict[int, int] = {}  # by thread
     try:
-        for name, number in channels.items():
+        for name, (tid, number) in channels.items():
+            if tid not in processes:
+                processes[tid] = _libc.syscall(_PIDFD_OPEN, tid, 0 if tid == pid else _PIDFD_THREAD)
+            process = processes[tid]
             ours = _libc.syscall(_PIDFD_GETFD, process, number, 0) if process >= 0 else -1
             if ours < 0 and name.startswith(_PIPE):
-                ours = _open_again(pid, number)
+                ours = _open_again(f"/proc/{pid}/task/{tid}", number)
             if ours < 0:
                 unread += _most_waiting(name)
                 continue
@@ -196,24 +217,36 @@ def _waiting_bytes(pid: int, channels: dict[str, int], of_packets: Container[str
                 waiting = _ioctl(ours, termios.FIONREAD)
                 if name.startswith(_SOCKET):
                     waiting += _ioctl(ours, termios.TIOCOUTQ)
-                elif waiting and name in of_packets:
-                    waiting = fcntl.fcntl(ours, _GETPIPE_SZ)
+                elif waiting:
+                    unread += fcntl.fcntl(ours, _GETPIPE_SZ) - waiting
                 found += waiting
             finally:
                 os.close(ours)
     finally:
-        if process >= 0:
-            os.close(process)
-    return found, min(unread, _ANY_AMOUNT)
+        for process in processes.values():
+            if process >= 0:
+                os.close(process)
+    return found, unread
 
 
-def _open_again(pid: int, number: int) -> int:
-    """Return a new descriptor of that end of a pipe which *pid* has as *number*; -1 if that is not possible.
+def _unmapped_rings(pid: int, mappings: Sequence[Mapping]) -> set[str]:
+    """Return the names of the sockets for packets of *pid*'s network that are not mapped: of a ring that may be there.
 
-    As *pid* keeps that end, others notice nothing, but for the SIGIO that a descriptor may ask for.
+    The kernel tells its size only while it is mapped.
+    """
+    try:
+        rows = Path(f"{memory_folder(pid)}/net/packet").read_text().splitlines()[1:]
+    except OSError:  # a kernel without them
+        return set()
+    return {f"{_SOCKET}[{row.split()[-1]}]" for row in rows}.difference(one.name for one in mappings)
+
+
+def _open_again(folder: str, number: int) -> int:
+    """Return a new descriptor of that end of a pipe which a process has as *number*; -1 if that is not possible.
+
+    As the process keeps that end, others notice nothing, but for the SIGIO that a descriptor may ask for.
     """
     with contextlib.suppress(OSError, ValueError):
-        folder = memory_folder(pid)
         flags = _flags(folder, number)
         if not flags & fcntl.FASYNC:
             end = flags & os.O_ACCMODE

@@ -1,6 +1,6 @@
 """The memory that a process holds, or has left behind, without a mapping: files in memory, System V's objects, queues.
 
-Source: tmpfs(5), sysvipc(7), mq_overview(7); proc(5), mountinfo, sysvipc/shm, sysvipc/msg; setns(2).
+Source: tmpfs(5), sysvipc(7), mq_overview(7); proc(5), mountinfo, sysvipc; setns(2).
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ class Unmapped(NamedTuple):
 def unmapped_memory(pid: int, mappings: Sequence[Mapping]) -> Unmapped:
     """Return what process *pid* holds beside what *mappings* show, or has left where no process holds it.
 
-    That is in files in memory, buffers of the kernel, pipes, sockets and message queues, in detached segments and
-    queued messages of System V, also of namespaces of its own. Raises OSError if that can't be read.
+    That is in files in memory, buffers of the kernel, pipes, sockets and message queues, in detached segments,
+    queued messages and semaphores of System V, also of namespaces of its own. Raises OSError if that can't be read.
     """
     mounts = _mounts(pid)
     held = held_by_descriptors(pid, mappings, _memory_devices(mounts))
@@ -86,18 +86,27 @@ def _memory_devices(mounts: Sequence[_Mount]) -> set[str]:
     return {mount.device for mount in mounts if mount.kind in _IN_MEMORY}
 
 
-# System V's segments and queues
+# System V's segments, queues and semaphores
+
+_SYSTEM_V = ("shm", "msg", "sem")
+_MESSAGE_BYTES, _SEMAPHORE_BYTES = 64, 64  # of the kernel, beside a message's text
 
 
 def _system_v_bytes(pid: int) -> int:
-    """Return what is resident of the detached segments that *pid* created, and what it was the last to send to queues.
+    """Return what *pid* holds by System V's objects: segments, queues and semaphores.
 
-    Raises OSError if they are of another namespace that can't be entered.
+    That is what is resident of the detached segments that it created, the messages in queues to which it was the last
+    to send, and all semaphores that its user created. Raises OSError if they are of another namespace that can't be
+    entered.
     """
-    segments, queues = _system_v_tables(pid)
+    segments, queues, semaphores = _system_v_tables(pid)
     detached = _rows(segments, "cpid", "nattch", "rss")
     left = sum(resident for creator, attached, resident in detached if creator == pid and not attached)
-    return left + sum(queued for sender, queued in _rows(queues, "lspid", "cbytes") if sender == pid)
+    for sender, queued, messages in _rows(queues, "lspid", "cbytes", "qnum"):
+        left += (queued + messages * _MESSAGE_BYTES) if sender == pid else 0
+    user = os.stat(f"/proc/{pid}").st_uid  # noqa: PTH116
+    sets = _rows(semaphores, "cuid", "nsems")
+    return left + sum(count * _SEMAPHORE_BYTES for creator, count in sets if creator == user)
 
 
 def _rows(table: str, *columns: str) -> Iterator[list[int]]:
@@ -109,8 +118,8 @@ def _rows(table: str, *columns: str) -> Iterator[list[int]]:
             yield [int(words[place]) for place in places]
 
 
-def _system_v_tables(pid: int) -> tuple[str, str]:
-    """Return the kernel's tables of segments and of queues in the namespace of *pid*; "" where there are none."""
+def _system_v_tables(pid: int) -> list[str]:
+    """Return the kernel's tables of _SYSTEM_V in the namespace of *pid*; "" where there are none."""
     spaces = [(f"/proc/self/ns/{kind}", f"{memory_folder(pid)}/ns/{kind}") for kind in ("user", "ipc")]
     others = [os.readlink(ours) != os.readlink(theirs) for ours, theirs in spaces]  # noqa: PTH115
     if not others[1]:
@@ -127,17 +136,17 @@ def _system_v_tables(pid: int) -> tuple[str, str]:
             os.close(descriptor)
 
 
-def _read_tables() -> tuple[str, str]:
+def _read_tables() -> list[str]:
     texts = []
-    for kind in ("shm", "msg"):
+    for kind in _SYSTEM_V:
         try:
             texts.append(Path(f"/proc/sysvipc/{kind}").read_text())
         except FileNotFoundError:  # a kernel without them
             texts.append("")
-    return texts[0], texts[1]
+    return texts
 
 
-def _read_in(namespaces: Sequence[tuple[int, int]]) -> tuple[str, str]:
+def _read_in(namespaces: Sequence[tuple[int, int]]) -> list[str]:
     """Return the tables that a child of this process reads in *namespaces*. Raises PermissionError."""
     ours, theirs = os.pipe2(os.O_CLOEXEC)
     child = os.fork()
@@ -159,8 +168,7 @@ def _read_in(namespaces: Sequence[tuple[int, int]]) -> tuple[str, str]:
         _, status = os.waitpid(child, 0)
     if status:
         raise PermissionError("its namespace of System V's objects can't be entered")
-    segments, _, queues = text.partition("\0")
-    return segments, queues
+    return text.split("\0")
 
 
 # Files in memory and message queues that nobody has open

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import socket
-from collections.abc import Container, Iterator
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,9 +37,9 @@ def pipe() -> Iterator[tuple[int, int]]:
         os.close(end)
 
 
-def waiting(descriptor: int, *of_packets: str) -> tuple[int, int]:
+def waiting(descriptor: int) -> tuple[int, int]:
     name = str(Path(f"/proc/self/fd/{descriptor}").readlink())
-    return descriptors._waiting_bytes(os.getpid(), {name: descriptor}, of_packets)
+    return descriptors._waiting_bytes(os.getpid(), {name: (os.getpid(), descriptor)})
 
 
 def held() -> Held:
@@ -51,9 +53,9 @@ def test_what_waits_in_a_pipe_is_known_where_descriptors_may_not_be_duplicated(
 ) -> None:
     assert waiting(pipe[end]) == (0, 0)
     os.write(pipe[1], bytes(48 * KIB))
-    assert waiting(pipe[end]) == (48 * KIB, 0)
+    assert waiting(pipe[end]) == (48 * KIB, 16 * KIB), "no more than the whole pipe"
     os.read(pipe[0], 40 * KIB)
-    assert waiting(pipe[end]) == (8 * KIB, 0)
+    assert waiting(pipe[end]) == (8 * KIB, 56 * KIB)
 
 
 @pytest.mark.usefixtures("forbidden")
@@ -79,23 +81,31 @@ def test_files_that_nobody_has_received_are_unknown_not_nothing() -> None:
         assert held().unread_bytes == before
 
 
-def test_packets_in_a_pipe_count_as_the_pages_that_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_packets_in_a_pipe_take_is_unknown_up_to_the_whole_pipe() -> None:
     ends = os.pipe2(os.O_DIRECT)
     for _ in range(8):
         os.write(ends[1], b"x")
-    name = str(Path(f"/proc/self/fd/{ends[0]}").readlink())
-    assert waiting(ends[0], name)[0] >= 8 * mmap.PAGESIZE
-    known: list[Container[str]] = []
-
-    def wait(pid: int, channels: dict[str, int], of_packets: Container[str]) -> tuple[int, int]:
-        known.append(of_packets)
-        return 0, 0
-
-    monkeypatch.setattr(descriptors, "_waiting_bytes", wait)
-    held()
-    assert known == [{name}]
+    assert waiting(ends[0]) == (8, 64 * KIB - 8)
     for end in ends:
         os.close(end)
+
+
+def test_what_a_thread_has_open_in_a_table_of_its_own_counts() -> None:
+    ready, done = threading.Event(), threading.Event()
+
+    def keeps_a_file() -> None:
+        ctypes.CDLL(None).unshare(0x400)  # CLONE_FILES
+        os.write(os.memfd_create("own"), bytes(256 * KIB))
+        ready.set()
+        done.wait()
+
+    before = held().known_bytes
+    thread = threading.Thread(target=keeps_a_file)
+    thread.start()
+    ready.wait()
+    assert held().known_bytes == before + 256 * KIB
+    done.set()
+    thread.join()
 
 
 def test_the_part_of_a_file_in_memory_that_is_not_mapped_counts(monkeypatch: pytest.MonkeyPatch) -> None:
