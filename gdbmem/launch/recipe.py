@@ -180,7 +180,7 @@ def _play(launch: Launch, timeout: Optional[float], outcome: Outcome) -> None:
             native_signals=True,
         )  # fmt: skip
     supervisor.gdb = child
-    if not supervisor.wait(lambda: not child.alive, timeout):
+    if not supervisor.wait_for_gdb(child, timeout):
         outcome.timed_out = True
         outcome.failure = (
             f"the program had not ended after {format_duration(timeout or 0.0)} (timeout in the recipe)"

@@ -37,6 +37,7 @@ ANSWER_SECONDS = 30.0  # valgrind is slower on a busy machine
 CALL_SECONDS = 5.0  # for the end of a call that gdb has injected
 FATE_SECONDS = 3.0  # for the end of a process whose connection to gdb has closed
 _BIRTHS_SECONDS = 0.2  # between readings of the processes born of the program
+_LAST_MESSAGES_SECONDS = 1.0
 # A gdb that is loading waits for this process's answers and reacts only to SIGKILL; it has captured nothing yet.
 _GDB_SIGNALS = ((signal.SIGHUP, 3.0), (signal.SIGTERM, 3.0), (signal.SIGKILL, 5.0))
 _KEYBOARD = (signal.SIGINT, signal.SIGQUIT)
@@ -131,6 +132,16 @@ class Supervisor:
                 return False
             self._serve_once(left)
         return True
+
+    def wait_for_gdb(self, child: Child, seconds: Optional[float] = None) -> bool:
+        """Serve until gdb, which is *child*, has ended and all that it sent is served.
+
+        Return whether it ended within *seconds*. Raises Interrupted as `wait` does.
+        """
+        ended = self.wait(lambda: not child.alive, seconds)
+        if ended:  # how the program ended is in its last message
+            self.wait(lambda: not self._wires, _LAST_MESSAGES_SECONDS)
+        return ended
 
     def _serve_once(self, seconds: Optional[float]) -> None:
         import selectors  # not always needed
@@ -301,7 +312,7 @@ class Supervisor:
             modes.await_gdb(child.pid)
         self._note(*_KEYBOARD)  # interactive
         try:
-            self.wait(lambda: not child.alive)
+            self.wait_for_gdb(child)
         finally:
             self._ear.close()
             self._foreground = self._keyboard_is_gdbs = False

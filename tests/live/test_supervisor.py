@@ -12,6 +12,26 @@ from gdbmem.launch import messages
 from gdbmem.launch.supervisor import Supervisor
 
 
+def test_what_gdb_sends_just_before_it_ends_is_heard(tmp_path: Path) -> None:
+    """Otherwise a recipe says that gdb ended before the program did, or forgets that this executed another one."""
+    (tmp_path / "run").mkdir()
+    heard: list[messages.Message] = []
+    nobody = cast("Any", None)
+
+    class EndsWhenLookedAt:
+        @property
+        def alive(self) -> bool:
+            gdb.send(messages.RecipeStarted())
+            gdb.close()
+            return False
+
+    with Supervisor(tmp_path, nobody, nobody, heard.append, nobody) as supervisor:
+        gdb = messages.Wire.connect(str(supervisor.socket_path))
+        assert supervisor.wait(lambda: len(supervisor._wires) == 1, 5)
+        assert supervisor.wait_for_gdb(cast("Any", EndsWhenLookedAt()), 5)
+    assert heard == [messages.RecipeStarted()]
+
+
 @pytest.mark.parametrize("what_comes", ["a question", "its end"])
 def test_what_comes_while_an_answer_waits_for_the_program_is_not_waited_for_again(
     tmp_path: Path, what_comes: str
