@@ -315,7 +315,8 @@ def under_valgrind(mappings: Sequence[Mapping]) -> tuple[int, int]:
 
     The second number is of executable mappings, where valgrind has the program's malloc blocks, so they are in it.
     """
-    own = [m for m in mappings if m.start < _VALGRINDS_OWN]
+    # It leaves to the kernel where pages of hugetlbfs are mapped, and uses none itself.
+    own = [m for m in mappings if m.start < _VALGRINDS_OWN or m.hugetlb_bytes]
     blocks = [m for m in own if m.is_anonymous and "x" in m.permissions]
     breaks = list(_breaks(own))
     tool = list(_after_tool(own))
@@ -338,7 +339,7 @@ def _held(mapping: Mapping, with_code: set[tuple[str, int]]) -> int:
     if mapping.is_shared_memory or mapping.is_kernel_buffer:
         return mapping.rss_bytes + mapping.swap_bytes + mapping.hugetlb_bytes
     is_data = mapping.is_file and (mapping.device, mapping.inode) not in with_code
-    return mapping.anonymous_bytes + mapping.swap_bytes if is_data else 0
+    return mapping.anonymous_bytes + mapping.swap_bytes + mapping.hugetlb_bytes if is_data else 0
 
 
 def _breaks(mappings: Sequence[Mapping]) -> Iterator[Mapping]:

@@ -67,6 +67,19 @@ def test_under_valgrind_its_own_memory_and_the_blocks_of_malloc_are_told_apart()
     assert under_valgrind(mappings) == (13 * MIB, 28 * MIB)
 
 
+HUGE = mapping(0x7F542D800000, 2 * MIB)._replace(hugetlb_bytes=2 * MIB)
+HUGE_FILE = mapping(0x7F542DA00000, 2 * MIB, "rw-s", "/mnt/huge/pool", inode=11)._replace(
+    hugetlb_bytes=2 * MIB
+)
+
+
+@pytest.mark.parametrize("pool", [HUGE, HUGE_FILE], ids=["anonymous", "a file"])
+def test_pages_of_hugetlbfs_are_counted_also_where_valgrind_has_its_own_memory(pool: Mapping) -> None:
+    """A leak of them passed all gates on heaps: they are no part of the resident set."""
+    assert own_bytes([pool]) == 2 * MIB
+    assert under_valgrind([pool]) == (2 * MIB, 0)
+
+
 def test_valgrinds_own_count_of_the_blocks_is_read() -> None:
     answer = (
         "1,234,096,128 bytes have already been mmap-ed ANONYMOUS.\n"
