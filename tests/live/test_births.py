@@ -11,7 +11,7 @@ import pytest
 from gdbmem.linux.faults.event import Births, Children
 
 PROGRAM = """
-import os, subprocess, sys
+import os, shutil, subprocess, sys, tempfile
 from multiprocessing.shared_memory import SharedMemory
 
 def fork():
@@ -22,6 +22,21 @@ def fork():
 
 def spawn(*words):
     os.waitpid(os.posix_spawn(words[0], words, os.environ), 0)
+
+def spawn_copy():
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([shutil.copy(sys.executable, folder + "/copy"), "-c", ""])
+        print(flush=True)
+        sys.stdin.readline()
+
+def spawn_in_memory(path):
+    copy = os.memfd_create("copy")
+    with open(path, "rb") as file:
+        os.write(copy, file.read())
+    pid = os.fork()
+    if not pid:
+        os.execve(copy, ["copy"], os.environ)
+    os.waitpid(pid, 0)
 
 def tracker():
     memory = SharedMemory(create=True, size=4096)
@@ -44,6 +59,8 @@ for line in sys.stdin:
         ("[spawn('/bin/true') for _ in range(300)]", Children(0, 0)),
         ("subprocess.run([sys.executable, '-c', ''])", Children(0, 1)),
         ("spawn('/bin/sh', '-c', f'{sys.executable} -c 1; true')", Children(0, 1)),
+        ("spawn_copy()", Children(0, 1)),
+        ("spawn_in_memory('/bin/true')", Children(0, 1)),
         ("spawn('/bin/sh', '-c', '(true); (true); true')", Children(0, 0)),
         ("tracker()", Children(0, 0)),
     ],
@@ -62,6 +79,7 @@ def test_only_children_that_run_the_programs_code_count(does: str, expected: Chi
         program.stdin.flush()
         program.stdout.readline()
         births.take()
+        program.stdin.write("\n")
         program.stdin.close()
         program.wait()
         births.take()

@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import fcntl
+import filecmp
 import mmap
 import os
 import struct
@@ -610,7 +611,7 @@ class Children(NamedTuple):
     """Numbers of processes that were born of a program."""
 
     forked: int  # that ran its code without executing another program
-    own: int  # that executed the program's own file
+    own: int  # that executed the program's own file, or a copy of it
 
 
 class _Process:
@@ -618,6 +619,7 @@ class _Process:
         self.born = born  # CLOCK_MONOTONIC, ns
         self.has_code = has_code  # begins with the program's own code
         self.executed: Optional[int] = None  # when
+        self.has_mapped = False  # code, since then
         self.runs_own = False
         self.is_tracker = False
 
@@ -683,11 +685,26 @@ class Births:
             self._processes.append((record.pid, child))
         elif isinstance(record, Executed) and record.pid in self._latest:
             child = self._latest[record.pid]
-            child.executed = child.executed or record.time
+            child.executed, child.has_mapped = child.executed or record.time, False
         elif isinstance(record, Mapped) and record.pid in self._latest:
             child = self._latest[record.pid]
-            if child.executed is not None and (record.inode == self._inode or record.name == self._path):
-                child.runs_own = True
+            if child.executed is not None and not child.runs_own:
+                is_program, child.has_mapped = not child.has_mapped, True
+                child.runs_own = self._is_own(record, is_program=is_program)
+
+    def _is_own(self, record: Mapped, *, is_program: bool) -> bool:
+        """Return whether *record* is of the program's own file, or of a copy of it.
+
+        *is_program*: it is what was executed. That is taken for a copy if it is in no folder, as in a memfd.
+        """
+        if record.inode == self._inode or record.name == self._path:
+            return True
+        if is_program and record.name.endswith(" (deleted)"):
+            return True
+        try:
+            return filecmp.cmp(record.name, self._path, shallow=False)
+        except OSError:  # it is gone, or no file
+            return False
 
     def children(self, vforked: Container[int]) -> Optional[Children]:
         """Return how many processes there were so far; None if some may be missing.
