@@ -57,12 +57,12 @@ def kept_ledger(text: str) -> Ledger:
 
 
 def kept_survey(text: str) -> Survey:
-    """Return the container scan that *text* names, likewise."""
+    """Return the container scan that *text* names as for `kept_ledger`."""
     return read_survey(*_document(text, saved_results.CONTAINERS))
 
 
 def kept_heap(text: str) -> str:
-    """Return the document of the heap that *text* names, likewise."""
+    """Return the document of the heap that *text* names as for `kept_ledger`; raises InputError if it is damaged."""
     document, label = _document(text, saved_results.HEAP)
     read_heap(document, label)
     return document

@@ -232,7 +232,7 @@ class Doorkeeper:
 
 
 def _keep(theirs: socket.socket, files: _Files) -> NoReturn:
-    """Answer gdb until it has ended; never return."""
+    """Serve gdb's open requests until gdb exits, then exit."""
     try:
         outlive_parent()
         close_all_but(0, 1, 2, theirs.fileno())

@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Optional
 
 from gdbmem.errors import Notice
-from gdbmem.ledger.tried import main_trial, malloc_of, trial_sentence
+from gdbmem.ledger.tried import main_trial, malloc_of, matters, trial_sentence
 from gdbmem.model import ledger as names
 from gdbmem.model.ledger import TRIM, Ledger, OtherMalloc, Remedy, SizeClass, best_remedy
 from gdbmem.text import format_size, plural, printable
@@ -26,8 +26,6 @@ PARTIAL = (
     "heap-pieces-missing",
     "mmapped-chunks-differ",
 )
-_WORTH = 0.1  # fraction of the resident set: no advice for less
-_WORTH_BYTES = 1 << 20
 _FIRST_THRESHOLD = 128 << 10  # of malloc's trim and mmap thresholds
 _LINES = ": 'massif-diff' finds the lines that grow"
 _LIVE_HEAP = {  # the next step, by the runtime
@@ -53,7 +51,7 @@ def answer_ledger(ledger: Ledger, paths: Optional[PinnerPaths] = None) -> str:
     if cut:
         noun += f", which is truncated: {format_size(cut)} are missing from its end"
     outside = ledger.beside.get("hugetlb", 0)
-    if outside and _matters(ledger, outside):
+    if outside and matters(ledger, outside):
         noun += f", and {format_size(outside)} of hugetlbfs, which Rss leaves out"
     damage = doubt_of(ledger, DAMAGES)
     if damage is not None:
@@ -105,14 +103,10 @@ def retained_bytes(ledger: Ledger) -> Optional[int]:
     return freed_bytes(ledger) + sum(map(ledger.freed_in, ledger.mallocs)) if is_read else None
 
 
-def _matters(ledger: Ledger, size: int) -> bool:
-    return size >= _WORTH_BYTES and size >= _WORTH * ledger.rss_bytes
-
-
 def _inherited(ledger: Ledger) -> str:
     """Return what a forked worker has from its parent; "" if most of the process's memory is its own."""
     shared = ledger.beside.get(names.SHARED_BY_FORK, 0)
-    if ledger.forked_from is None or not _matters(ledger, shared) or shared * 2 < ledger.rss_bytes:
+    if ledger.forked_from is None or not matters(ledger, shared) or shared * 2 < ledger.rss_bytes:
         return ""
     cow = ", 'gdbmem python cow' which objects it copies" if ledger.runtime == "python" else ""
     return (
@@ -129,10 +123,10 @@ def _remedied(ledger: Ledger) -> str:
     if best is None:
         return (
             f"{text}: {TRIM} may return up to {format_size(releasable)}"
-            if _matters(ledger, releasable)
+            if matters(ledger, releasable)
             else ""
         )
-    if not _matters(ledger, best.predicted_bytes or 0):
+    if not matters(ledger, best.predicted_bytes or 0):
         return ""
     return f"{text}{_why_kept(ledger)}: {_effect(best)}"
 
@@ -175,18 +169,18 @@ def _mostly_pinned(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
     if pinned * 2 <= freed_bytes(ledger) or gain >= pinned:
         return ""
     text = _pinned(ledger, paths)
-    return f"{text}; {_effect(best)}" if text and best is not None and _matters(ledger, gain) else text
+    return f"{text}; {_effect(best)}" if text and best is not None and matters(ledger, gain) else text
 
 
 def _lazily_freed(ledger: Ledger) -> str:
     lazy = ledger.total(names.LAZILY_FREED)
-    return f"{format_size(lazy)} of it is {_LAZY}" if _matters(ledger, lazy) else ""
+    return f"{format_size(lazy)} of it is {_LAZY}" if matters(ledger, lazy) else ""
 
 
 def _pinned(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
     pinned = ledger.total(names.HEAP_PINNED, names.in_arena(names.HEAP_PINNED))
     tops = sum(e.detail.get("top_bytes", 0) for e in ledger.entries)
-    if not _matters(ledger, pinned):
+    if not matters(ledger, pinned):
         return ""
     culprits = _culprits(ledger, pinned)
     freed = freed_bytes(ledger)
@@ -216,7 +210,7 @@ def _allocated_by(sizes: Sequence[int], paths: Optional[PinnerPaths], option: st
 
 def _in_vectors(ledger: Ledger) -> str:
     unused = ledger.beside.get(names.UNUSED_IN_VECTORS, 0)
-    if not _matters(ledger, unused):
+    if not matters(ledger, unused):
         return ""
     return (
         f"{format_size(unused)} of it is capacity that vectors, or buffers kept like them, hold and don't use:"
@@ -235,7 +229,7 @@ def _culprits(ledger: Ledger, pinned: int) -> list[SizeClass]:
 
 def _unsure(ledger: Ledger) -> str:
     """Return the remedies that might help according to the walk, and how to find out."""
-    open_ones = [r for r in ledger.remedies if r.predicted_bytes is None and _matters(ledger, r.high_bytes)]
+    open_ones = [r for r in ledger.remedies if r.predicted_bytes is None and matters(ledger, r.high_bytes)]
     if not open_ones:
         return ""
     settings = " or ".join(remedy.setting for remedy in open_ones)
@@ -248,7 +242,7 @@ def _unsure(ledger: Ledger) -> str:
 def _in_python(ledger: Ledger) -> str:
     """Return the free memory that Python keeps: an arena is returned when its last block is freed."""
     kept = ledger.total_of(names.PYMALLOC, names.FREE_IN_POOLS, names.FREE_POOLS)
-    if not _matters(ledger, kept):
+    if not matters(ledger, kept):
         return ""
     live = ledger.total_of(names.PYMALLOC, names.LIVE)
     return (
@@ -260,7 +254,7 @@ def _in_python(ledger: Ledger) -> str:
 def _in_pools(ledger: Ledger) -> str:
     """Return the free memory in pools of BFC allocators, which return a region when all of it is free, or never."""
     kept = ledger.total_of(names.BFC, names.FREE_CHUNKS)
-    if not _matters(ledger, kept):
+    if not matters(ledger, kept):
         return ""
     return (
         f"{format_size(kept)} of it is free chunks of BFC pools, which keep them for later requests:"
@@ -291,7 +285,7 @@ def _way_back(malloc: OtherMalloc) -> str:
 def _in_mallocs(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
     """Return the freed memory that the largest other allocator keeps, and why; "" if it is little."""
     malloc = max(ledger.mallocs, key=ledger.freed_in, default=None)
-    if malloc is None or not _matters(ledger, ledger.freed_in(malloc)):
+    if malloc is None or not matters(ledger, ledger.freed_in(malloc)):
         return ""
     slabs, pages, caches, huge = (
         ledger.total_of(malloc.category, label + malloc.suffix)
@@ -310,21 +304,21 @@ def _in_mallocs(ledger: Ledger, paths: Optional[PinnerPaths]) -> str:
             f"{_allocated_by([holes.block_bytes], paths, '--sizes')}"
         )
         parts.insert(0, (slabs, in_slabs))
-    said = [text for size, text in parts if _matters(ledger, size)] or [max(parts)[1]]
+    said = [text for size, text in parts if matters(ledger, size)] or [max(parts)[1]]
     freed = format_size(ledger.freed_in(malloc))
     return f"{freed} of it is freed memory that {malloc.allocator} keeps: {'; '.join(said)}"
 
 
 def _stacks(ledger: Ledger) -> str:
     for entry in ledger.entries:
-        if entry.category == names.STACK_UNJOINED and _matters(ledger, entry.resident_bytes):
+        if entry.category == names.STACK_UNJOINED and matters(ledger, entry.resident_bytes):
             return (
                 f"{format_size(entry.resident_bytes)} of it is stacks of"
                 f" {plural(entry.detail['stacks'], 'thread')} that ended and that no thread has joined:"
                 " pthread_join() returns them, or pthread_detach() if no thread waits for these"
             )
     cached = ledger.total(names.STACK_CACHED)
-    if not _matters(ledger, cached):
+    if not matters(ledger, cached):
         return ""
     return f"{format_size(cached)} of it is stacks of threads that have ended, which libc keeps for the next ones"
 

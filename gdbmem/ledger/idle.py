@@ -51,7 +51,7 @@ def idle_types(groups: Sequence[BlockGroup], accessed: Sequence[Accessed]) -> li
 
 
 def idle_sizes(groups: Sequence[BlockGroup], accessed: Sequence[Accessed]) -> list[IdleBlocks]:
-    """Return the live blocks by size, likewise."""
+    """Return the live blocks by size, sorted by the upper bound of idle bytes."""
     rows = _bounds([(group, group.sizes) for group in groups], accessed)
     return _sorted(IdleBlocks("", "", size, *row) for size, row in rows.items())
 

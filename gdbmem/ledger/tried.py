@@ -39,12 +39,13 @@ def _resident(ledger: Ledger, row: Tried) -> int:
 
 def malloc_of(ledger: Ledger, row: Tried) -> Optional[OtherMalloc]:
     """Return the heap whose function *row* called, if it was read and is a notable part of the resident set."""
-    if not _matters(ledger, _resident(ledger, row)):
+    if not matters(ledger, _resident(ledger, row)):
         return None
     return next((m for m in ledger.mallocs if (m.allocator, m.file) == (row.allocator, row.file)), None)
 
 
-def _matters(ledger: Ledger, size: int) -> bool:
+def matters(ledger: Ledger, size: int) -> bool:
+    """Return whether *size* bytes are a part of the resident set that is worth a sentence."""
     return size >= _WORTH_BYTES and size >= _WORTH * ledger.rss_bytes
 
 
@@ -60,7 +61,7 @@ def trial_sentence(ledger: Ledger, row: Tried) -> str:
     used = format_size(live + cached + holes)
     text = f"{malloc.allocator}{where} has {format_size(live)} of live blocks in {used} of pages in use: {returned}"
     worst = max(malloc.sizes, key=lambda size: size.free_resident_bytes, default=None)
-    if worst is None or not _matters(ledger, holes):
+    if worst is None or not matters(ledger, holes):
         return text
     return (
         f"{text}; {format_size(holes)} are holes in slabs, {format_size(worst.free_resident_bytes)} of them in"

@@ -409,7 +409,7 @@ class Refusal(NamedTuple):
 
 
 class PoolLog(NamedTuple):
-    """The findings in a file, in its order."""
+    """What one log contains, in file order."""
 
     source: str
     allocators: Sequence[Allocator]

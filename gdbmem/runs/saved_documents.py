@@ -88,7 +88,7 @@ def load_heap_map(text: str) -> Optional[HeapMap]:
 
 
 def load_heap(text: str) -> SavedHeap:
-    """Return the heap that *text* names, likewise."""
+    """Return the heap that *text* names as for `load_ledger`."""
     return read_heap(*_document(text, saved_results.HEAP))
 
 

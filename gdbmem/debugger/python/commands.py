@@ -162,11 +162,10 @@ def _mixed(
 
 
 _STACK, _OBJECTS, _TRACES = "stack", "objects", "traces"
-_ACTIONS = (_STACK, _OBJECTS, "arenas", _TRACES)
 
 
 class PythonCommand(Command):
-    """Read, and print."""
+    """Read the Python objects, arenas, traces or stacks of the process."""
 
     def run(self, args: argparse.Namespace) -> None:
         _check(args)

@@ -471,16 +471,6 @@ def _is_indirect(location: str) -> bool:
         return False
 
 
-def _symbol_address(location: str) -> Optional[int]:
-    """Return the address of the symbol of that name; None if *location* is no plain name, or there is none."""
-    if not location.isidentifier():
-        return None
-    try:
-        return int(gdb.parse_and_eval(f"&{location}"))
-    except (gdb.error, OverflowError):
-        return None
-
-
 # Expressions in the scope of an inlined call that begins where a thread is stopped.
 #
 # There gdb shows the caller's frame, as if the call were still to come, and takes a name for the caller's variable.

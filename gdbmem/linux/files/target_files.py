@@ -143,7 +143,7 @@ class TargetSide:
         self._ask("copy", path, LARGEST_BYTES, True, stream=stream)
 
     def copy(self, path: str, stream: BinaryIO) -> None:
-        """Write the contents of the regular file *path* of the process to *stream*. Raises TargetError likewise."""
+        """Write the contents of the regular file *path* of the process to *stream*. Raises TargetError as `collect`."""
         self._ask("copy", path, LARGEST_BYTES, False, stream=stream)
 
     def close(self) -> None:
