@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from gdbmem.allocators.gather import gather_words
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import distinct, import_numpy, places_of
 from gdbmem.heap.blocks import Blocks
 from gdbmem.heap.words import Edges
 from gdbmem.model.heap_graph import Pools
@@ -58,14 +58,14 @@ def _led_to_at_many_places(memory: Memory, blocks: Blocks, edges: Edges, numbers
     """Return to which of the blocks *numbers* words of others lead at many places: of each size some are looked at."""
     np = import_numpy()
     led_to = _words_to(blocks, edges, numbers) >= _LEAST_WORDS
-    _, which = np.unique(sizes, return_inverse=True)
+    _, which = places_of(sizes)
     groups = [
         np.flatnonzero(led_to & (which == kind))
         for kind in np.argsort(-np.bincount(which, weights=sizes * led_to))[:_SIZES]
     ]
     samples = [mine[:: max(len(mine) // _SAMPLE, 1)] for mine in groups]
     places = np.zeros(len(numbers), np.int64)
-    looked_at = np.unique(np.concatenate(samples))
+    looked_at = distinct(np.concatenate(samples))
     places[looked_at] = _places_in(memory, blocks, edges, numbers[looked_at])
     found = np.zeros(len(numbers), bool)
     for mine, some in zip(groups, samples):
