@@ -70,6 +70,14 @@ def test_the_package_has_the_folders_that_architecture_lists_in_the_same_order()
     assert modules <= GROUND, "list it in ARCHITECTURE.md and here, or give it a layer"
 
 
+def test_architecture_sends_a_reader_only_to_modules_that_are_there() -> None:
+    paths = [f"/{path.relative_to(PACKAGE)}" for path in PACKAGE.rglob("*")]
+    named = set(re.findall(r"`([\w/]+(?:\.py|/))`", (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")))
+    named -= {"cli/commands/NAME.py"}  # of each command
+    gone = [name for name in named if not any(path.endswith(f"/{name.rstrip('/')}") for path in paths)]
+    assert not [name for name in gone if not (ROOT / name).exists()]
+
+
 def test_imports_point_down() -> None:
     assert not [f"{s}:{i.line} imports {i.module}" for s in sources() for i in imports(s) if _points_up(s, i)]
 
