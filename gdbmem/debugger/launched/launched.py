@@ -13,7 +13,6 @@ from gdbmem.debugger.command import Command, register, say, step_in_place, warn
 from gdbmem.debugger.location import entry, program_runs, real_pid
 from gdbmem.debugger.native.attached import attach, greeting, switch_off, switch_on
 from gdbmem.debugger.session import session
-from gdbmem.debugger.snapshots.breakpoints import rearm_all
 from gdbmem.debugger.snapshots.snapshots import little_room, save_history
 from gdbmem.debugger.stopping.ctrlc import ctrl_c
 from gdbmem.debugger.stopping.stops import noticed
@@ -253,6 +252,8 @@ def _switch_on() -> None:
 
 class _Restarting(Command):
     def carry_out(self, argument: str) -> None:
+        from gdbmem.debugger.snapshots.breakpoints import rearm_all  # gdb starts sooner
+
         arguments = _arguments(argument.strip() or gdb.parameter("args") or "")
         session.restart(arguments)
         session.arguments.show(arguments)
