@@ -150,7 +150,7 @@ def encode_heap_blocks(saved: SavedHeap, kind: str) -> bytes:
     "perhaps" (only words that are probably no pointers lead to the block). Raises InputError as heap_blocks(), and
     MissingToolError without pyarrow.
     """
-    from gdbmem.heap.columns import encode_blocks  # slow to import
+    from gdbmem.heap.saved import encode_blocks  # slow to import
 
     return encode_blocks(saved, heap_blocks(saved), kind)
 

@@ -180,3 +180,24 @@ def unpacked(saved: SavedHeap) -> tuple[Any, Any, Any]:
     if len(addresses) and (addresses[0] < 0 or (np.diff(addresses) <= 0).any()):
         raise ValueError("blocks out of order")
     return addresses, sizes, holders
+
+
+def encode_blocks(saved: SavedHeap, blocks: tuple[Any, Any, Any], kind: str) -> bytes:
+    """Return the *blocks* of *saved*, as heap_blocks() gives them, as a file of *kind*. Raises MissingToolError."""
+    from gdbmem.profiles.export import encode_columns, parquet_text  # slow to import
+
+    np = import_numpy()
+    addresses, sizes, holders = blocks
+    words = HolderWords({})  # names are demangled
+    rows = [(words.sum(one), one.kind, one.object) for one in saved.holders]
+    rows += [("", "", "")] * 2  # LOST and MAYBE_LOST, which count from the end
+    held = {
+        name: ("name", np.array([*map(parquet_text, column)], object)[holders])
+        for name, column in zip(("holder", "holder_kind", "holder_object"), zip(*rows))
+    }
+    lost = np.array([*[None] * len(saved.holders), "perhaps", "lost"], object)[holders]
+    return encode_columns(
+        {"address": ("int64", addresses), "size_bytes": ("int64", sizes), **held, "lost": ("name", lost)},
+        {"allocator": saved.view.allocator, "target": parquet_text(saved.view.program) or ""},
+        kind,
+    )
