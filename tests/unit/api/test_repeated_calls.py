@@ -24,6 +24,13 @@ def test_calls_that_keep_nothing_pass_and_a_leak_into_free_memory_does_not() -> 
     assert judged(leak, 1000 * KIB).judged == MET
 
 
+def test_what_the_process_grew_by_is_not_said_to_have_been_free_before_where_another_count_is_steadier() -> (
+    None
+):
+    grown = HEALTHY._replace(size=GrowthOfCalls([5100 * KIB, 5000 * KIB] * 2), traced=each(5000 * KIB))
+    assert "each call adds +4.9 MiB" in judged(grown, KIB).sentence
+
+
 def test_halves_of_a_leak_that_only_together_exceed_the_limit_do_not_pass() -> None:
     halves = HEALTHY._replace(size=each(60 * KIB), in_use=each(60 * KIB), reused=each(60 * KIB))
     assert judged(halves, 100 * KIB).judged == NOT_JUDGED
