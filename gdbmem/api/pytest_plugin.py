@@ -251,12 +251,15 @@ def _unseen(calls: MeasuredCalls) -> Iterator[Unseen]:
 
 
 def _decisive(calls: MeasuredCalls, at_most: int) -> GrowthOfCalls:
-    """Return the growth by the first measure that shows more than *at_most*, or by the one that may show most.
+    """Return the growth by the measure that shows most of it; if none shows more than *at_most*, may show most.
 
-    The process's size comes first: what it shows was not free before.
+    Where the process's size shows as much, within its uncertainty, none of it was free before.
     """
     known = [one for one in (calls.size, calls.in_use, calls.traced) if one is not None]
-    return next((one for one in known if one.low > at_most), max(known, key=lambda one: one.high))
+    most = max(known, key=lambda one: one.low)
+    if most.low <= at_most:
+        return max(known, key=lambda one: one.high)
+    return calls.size if calls.size.low > at_most and calls.size.high >= most.mean else most
 
 
 def _text(calls: MeasuredCalls, at_most: int) -> str:

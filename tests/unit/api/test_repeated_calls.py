@@ -29,6 +29,8 @@ def test_what_the_process_grew_by_is_not_said_to_have_been_free_before_where_ano
 ):
     grown = HEALTHY._replace(size=GrowthOfCalls([5100 * KIB, 5000 * KIB] * 2), traced=each(5000 * KIB))
     assert "each call adds +4.9 MiB" in judged(grown, KIB).sentence
+    partly = grown._replace(size=each(500 * KIB))
+    assert "each call keeps +4.9 MiB" in judged(partly, KIB).sentence
 
 
 def test_halves_of_a_leak_that_only_together_exceed_the_limit_do_not_pass() -> None:
