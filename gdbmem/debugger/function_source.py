@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
+import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, AbstractSet, NamedTuple, Optional
 
 import gdb
 
+from gdbmem.debugger.location import function_symtab
 from gdbmem.debugger.terminal import symbol_at
 from gdbmem.symbols.function_names import FunctionName, split_function
 from gdbmem.symbols.function_text import (
@@ -22,8 +24,10 @@ from gdbmem.symbols.function_text import (
     declares,
     definition,
     find_function,
+    function_bodies,
     mentions,
     name_pattern,
+    without_inner,
     writing,
 )
 
@@ -31,6 +35,8 @@ if TYPE_CHECKING:  # it imports this module
     from gdbmem.debugger.memwatch.driving.function_code import SourceLine
 
 _SURE = ("assert", "static_assert", "decltype", "alignof", "offsetof")  # which do not leave a function
+_INCLUDES = re.compile(r'^\s*#\s*include\s+"([^"\n]+)"', re.MULTILINE)
+_LIBRARY = re.compile(r"/usr/(?:include|lib)/|.*/include/c\+\+/")
 _NEAR = 12  # lines behind the one that gdb gives for inlined code
 
 
@@ -133,19 +139,22 @@ def _may_be_macro(name: str) -> bool:
     return True
 
 
-def calls_itself(function: gdb.Symbol) -> bool:
-    """Return whether the source of the *function* has a call of its own name."""
-    found = find_function(source_lines(function.symtab), function.name, function.line)
+def calls_itself(block: gdb.Block) -> bool:
+    """Return whether the source of the function of *block* has a call of its own name."""
+    found = find_function(source_lines(function_symtab(block)), block.function.name, block.function.line)
     return found is not None and found.calls_itself
 
 
-def calls_to(function: gdb.Symbol, name: str, numbers: Sequence[int] = ()) -> Optional[Counter[str]]:
+def calls_to(
+    function: gdb.Symbol, symtab: Optional[gdb.Symtab], name: str, numbers: Sequence[int] = ()
+) -> Optional[Counter[str]]:
     """Return how often the source of a *function* calls that of the *name*, and others that come to it.
 
-    *numbers*: of its lines, for a source that is not found by its name. None if there is no source.
+    *symtab*: its source file. *numbers*: of its lines, for a source that is not found by its name. None if there is no
+    source.
     """
-    lines, wanted = source_lines(function.symtab), split_function(name).parts[-1]
-    found = find_function(lines, str(function.name), function.line)
+    lines, wanted = source_lines(symtab), split_function(name).parts[-1]
+    found = find_function(lines, str(function.name), function.line) or definition(lines, str(function.name))
     if not lines or (found is None and not numbers):
         return None
     text = found.body if found is not None else "\n".join(lines[min(numbers) : max(numbers)])
@@ -164,6 +173,48 @@ def _comes_to(lines: Sequence[str], function: str, wanted: str, seen: set[str]) 
         bool(mentions(_call_pattern(wanted), found.body))
         or any(_comes_to(lines, one, wanted, seen) for one in called_functions(found.body))
     )
+
+
+def are_calls_known(symtabs: Iterable[gdb.Symtab], name: str, known: AbstractSet[str]) -> bool:
+    """Return whether the *known* functions can call that of the *name* only where their own sources do.
+
+    Others in the same files, and those that they include, may call it if nothing runs them but a call by their name
+    elsewhere. Libraries' headers call it only by what a program hands to them. False if a file is not to be had.
+    """
+    wanted, files = split_function(name).parts[-1], _with_included(symtabs)
+    texts = ["\n".join(lines) for lines in files.values()]
+    if not all(texts) or any(
+        re.search(rf"^\s*#.*\b{re.escape(wanted)}\b", text, re.MULTILINE) for text in texts
+    ):
+        return False
+    functions = [one for text in texts for one in function_bodies(text)]
+    reached = "\n".join(text for function, text in functions if function in known)
+    for function, text in functions:
+        calls = mentions(_call_pattern(wanted), text)
+        is_reached = not function or mentions(_call_pattern(function), reached)
+        if calls and (
+            (function not in known and is_reached)
+            or len(calls) > len(mentions(_call_pattern(wanted), without_inner(text)))
+        ):
+            return False
+    return True
+
+
+def _with_included(symtabs: Iterable[gdb.Symtab]) -> dict[Path, list[str]]:
+    """Return the lines of source files, and of those that they include by a name in quotes; none of missing ones."""
+    found: dict[Path, list[str]] = {}
+    files = [(Path(os.path.normpath(one.fullname())), source_lines(one), one) for one in symtabs]
+    todo = [one for one in files if not _LIBRARY.match(str(one[0]))]
+    while todo:
+        path, lines, symtab = todo.pop()
+        if path in found:
+            continue
+        found[path] = lines
+        with suppress(OSError):
+            for name in _INCLUDES.findall(path.read_text(errors="replace")):
+                included = Path(os.path.normpath(path.parent / name))
+                todo.append((included, _lines_beside(symtab, included), symtab))
+    return found
 
 
 def names(place: gdb.Symtab_and_line, effect: Effect, *, is_inlined: bool = False) -> bool:
@@ -216,9 +267,16 @@ def source_lines(symtab: Optional[gdb.Symtab]) -> list[str]:
     try:
         if symtab is None:
             return []
-        program = symtab.objfile.filename
-        return _lines_of(symtab.fullname(), Path(program).stat().st_mtime)
-    except (OSError, ValueError):
+        return _lines_beside(symtab, Path(symtab.fullname()))
+    except ValueError:
+        return []
+
+
+def _lines_beside(symtab: gdb.Symtab, path: Path) -> list[str]:
+    """Return the lines of the source file *path* of the program of *symtab*, as source_lines()."""
+    try:
+        return _lines_of(str(path), Path(symtab.objfile.filename).stat().st_mtime)
+    except OSError:
         return []
 
 

@@ -22,6 +22,7 @@ from gdbmem.debugger.function_source import (
     Effect,
     Reach,
     Step,
+    are_calls_known,
     calls_itself,
     calls_to,
     line_text,
@@ -30,7 +31,7 @@ from gdbmem.debugger.function_source import (
     reach_of,
     target_name,
 )
-from gdbmem.debugger.location import BlockKey, block_key, function_blocks
+from gdbmem.debugger.location import BlockKey, block_key, function_blocks, function_symtab
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, SourceLine
 from gdbmem.debugger.stopping.signals import interruptible
 from gdbmem.debugger.terminal import file_name, gdb_text, library_at, symbol_at
@@ -282,7 +283,7 @@ class _Reader:
                 return self._code_with(passages, is_proved=not ends)
         goes_back = any(to <= at for at, successors in self._successors.items() for to in successors)
         counted = None
-        if joined and goes_back and calls_itself(self._block.function):
+        if joined and goes_back and calls_itself(self._block):
             counted = self._count_joined()
         return self._code_with(counted, is_proved=True) if counted else None
 
@@ -731,7 +732,10 @@ class _Reader:
             if (
                 own
                 and self._lines
-                and (not is_replaced or self._is_in_all(begins))
+                and (
+                    not is_replaced
+                    or (self._is_in_all(begins) and not any(map(self._is_avoided, self._lines)))
+                )
                 and self._alternate(passages, own, effects)
                 and not self._loops_itself(begins - own)
             ):
@@ -753,7 +757,8 @@ class _Reader:
     def _is_plain(self) -> bool:
         """Return whether each inlined call calls a function and has one way in, and the source makes no other call.
 
-        Code that does so is not computed ahead, or once for several calls; writes to memory may be joined.
+        Code that does so is not computed ahead, or once for several calls; writes to memory may be joined. It must be
+        on each way: where compilers know that a call does nothing, they leave it out.
         """
         starts = self._root_set - self._pads
         for key, members in self._members.items():
@@ -761,7 +766,9 @@ class _Reader:
             calls = any(
                 self._effects[at].is_call and self._is_of(key, at) for at in members & self._effects.keys()
             )
-            if members and (len(ways_in) != 1 or not calls or self._is_unrolled(key)):
+            if members and (
+                len(ways_in) != 1 or not calls or self._is_unrolled(key) or self._is_avoided(key)
+            ):
                 return False
         outside = [one for at, one in self._effects.items() if not self._calls[at] and not self._is_own(at)]
         inside = {one.target for at, one in self._effects.items() if self._calls[at]} - {None}
@@ -793,13 +800,59 @@ class _Reader:
                 called = split_function(symbol_at(effect.target, demangled=True).partition("@")[0]).parts
                 made[self._chains[at], next(reversed(called), "").partition(".")[0]] += 1
         own = [line.number for at, chain in self._chains.items() if not chain and (line := self._line(at))]
-        found = {calls: calls_to(block.function, self._name) for calls, block in self._blocks.items()}
-        found[()] = calls_to(self._block.function, self._name, own)
+        last = {chain: at for at, chain in self._chains.items()}
+        files = {chain: gdb.find_pc_line(at).symtab for chain, at in last.items()}
+        files.update({calls[1:]: block.function.symtab for calls, block in self._blocks.items()})
+        found = {
+            calls: calls_to(block.function, files.get(calls), self._name)
+            for calls, block in self._blocks.items()
+        }
+        found[()] = calls_to(self._block.function, function_symtab(self._block), self._name, own)
+        blocks = {**self._blocks, (): self._block}
+        known = {split_function(str(blocks[calls].function)).parts[-1] for calls, one in found.items() if one}
+        known |= {function for source in found.values() for function in source or ()}
         return found[()] is not None and all(
             number <= made[calls, function]
             for calls, source in found.items() if source and not any(map(self._known.get, calls))
             for function, number in source.items()
-        )  # fmt: skip
+        ) and are_calls_known(self._symtabs(), self._name, known)  # fmt: skip
+
+    def _is_avoided(self, key: BlockKey) -> bool:
+        """Return whether a way through the function, or a round of the loop that the call is in, goes past the call."""
+        inside = self._members[key]
+        if any(map(self._ends_function, self._reach({self._code.entry}, self._successors, inside))):
+            return True
+        behind = {after for at in inside for after in self._successors[at]}
+        ahead = {before for at in inside for before in self._predecessors[at]}
+        around = self._reach(behind, self._successors, inside) & self._reach(
+            ahead, self._predecessors, inside
+        )
+        left = {at: sum(one in around for one in self._successors[at]) for at in around}
+        todo = [at for at, number in left.items() if not number]
+        while todo:  # all but those of another round
+            at = todo.pop()
+            del left[at]
+            for one in left.keys() & set(self._predecessors[at]):
+                left[one] -= self._successors[one].count(at)
+                todo += [one] if not left[one] else []
+        return bool(left)
+
+    def _ends_function(self, at: int) -> bool:
+        one = self._instructions[at]
+        return not (one.goes_on or one.is_call or self._successors[at]) and not _STOPS.match(one.text)
+
+    def _reach(
+        self, starts: Iterable[int], following: Mapping[int, Iterable[int]], inside: AbstractSet[int]
+    ) -> set[int]:
+        """Return the instructions that are reached from *starts* by those *following* each, but for those *inside*."""
+        seen, todo = set[int](), list(starts)
+        while todo:
+            at = todo.pop()
+            if at not in seen and at not in inside:
+                seen.add(at)
+                todo += following[at]
+        self._spend(len(seen))
+        return seen
 
     def _is_of(self, key: BlockKey, at: int) -> bool:
         """Return whether the effect at *at* is not one of the container's that was moved between the call's code.
@@ -836,7 +889,7 @@ class _Reader:
 
     def _left_before(self, reach: Reach) -> Optional[set[int]]:
         """Return where exceptions leave calls that have not come so far; None if that may be elsewhere, too."""
-        found, is_c = set[int](), file_name(self._block.function.symtab).endswith(".c")
+        found, is_c = set[int](), file_name(function_symtab(self._block)).endswith(".c")
         for at, effect in self._effects.items() if reach.in_front else ():
             text = self._instructions[at].text
             throws = _THROWS.search(text) is not None
@@ -1289,7 +1342,7 @@ class _Reader:
 
     def _body_lines(self) -> set[SourceLine]:
         """Return the lines of the inlined function, as far as they are not between those of the container."""
-        first = _file_and_line(self._block)
+        first = file_name(function_symtab(self._block)), int(self._block.function.line)
         inside, last = set[SourceLine](), first[1]
         for at, calls in self._calls.items():
             line, chain = self._line(at), self._chains[at]
@@ -1375,7 +1428,7 @@ def functions_with(
             continue
         place = gdb.find_pc_line(at)
         is_line = place.symtab is not None and (file_name(place.symtab), place.line) == witness.line
-        calls = calls_to(blocks[-1].function, name)
+        calls = calls_to(blocks[-1].function, function_symtab(blocks[-1]), name)
         if calls is not None and not any(calls.values()):
             continue
         if is_line or not names(place, witness, is_inlined=len(blocks) > 1):

@@ -237,6 +237,14 @@ def block_key(block: gdb.Block) -> BlockKey:
     return block.start, block.end, str(block.function)
 
 
+def function_symtab(block: gdb.Block) -> gdb.Symtab:
+    """Return the source file of a function that is not inlined, from its first line.
+
+    The *block*'s own has another file's number, or is "<artificial>", for code that is optimized by the linker.
+    """
+    return gdb.find_pc_line(int(block.function.value().address)).symtab or block.function.symtab
+
+
 def function_key(frame: gdb.Frame) -> Optional[BlockKey]:
     """Return the key of the function that *frame* shows, inlined or not; None without debug information."""
     block = block_of(frame)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from gdbmem.symbols.function_names import split_function
@@ -22,6 +22,9 @@ _GOES_BACK = re.compile(r"\bgoto\b")
 _NOT_RUN = re.compile(
     r"(?<![\w)\]])\s*\[[^\[\]]*\]\s*(?:\([^()]*\))?(?:\s|->|[\w:<>&*])*{|\b(?:struct|class|union)\b[^;(){}]*{"
 )
+_OUTER = re.compile(r"\b(?:namespace|class|struct|union|extern)\b[^()=]*$")  # braces around functions
+_CLASS = re.compile(r"\b(?:class|struct|union)\s+(\w+)")
+_NAME_OF = re.compile(r"([~\w:]+)\s*\(")
 _COUNTS_UP = re.compile(r"\+\+|[^;=+]*(?:\+\+|\+=\s*1u?l{0,2}[\s)]*$)", re.I)
 _CALLS_MEMBER = re.compile(r"(?:\.|->)\s*\w+\s*\(")
 
@@ -92,7 +95,7 @@ def _function_on(lines: Sequence[str], function: str, number: int) -> Optional[F
     found = re.search(rf"{start}{name}\s*\([^;{{]*{{", text)
     if not found or found.start() > len(lines[number - 1]):
         return None
-    return FunctionText(name, _without_inner(_up_to_brace("\n".join(lines[number - 1 :])[found.end() :])))
+    return FunctionText(name, without_inner(_up_to_brace("\n".join(lines[number - 1 :])[found.end() :])))
 
 
 def _up_to_brace(text: str) -> str:
@@ -105,13 +108,39 @@ def _up_to_brace(text: str) -> str:
     return text
 
 
-def _without_inner(body: str) -> str:
+def function_bodies(text: str) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each function of a source, with lambdas and local classes.
+
+    The name is "" for what runs without being called by name: constructors, destructors, operators, initial values.
+    """
+    classes = set(_CLASS.findall(text))
+    start = depth = 0
+    name, body = "", 0
+    for found in re.finditer(r"[{};]", text):
+        if depth:
+            depth += {"{": 1, "}": -1, ";": 0}[found[0]]
+            if not depth:
+                yield name, text[body : found.start()]
+        else:
+            header = text[start : found.start()]
+            if found[0] == "{" and not _OUTER.search(header):
+                depth = 1
+                named = _NAME_OF.search(header)
+                body = start + (named.end() if named else 0)
+                is_called = named and named[1].isidentifier() and "operator" not in header
+                name = named[1] if named and is_called and named[1] not in classes else ""
+            elif found[0] == ";" and "=" in header:
+                yield "", header
+        start = found.end()
+
+
+def without_inner(body: str) -> str:
     """Return the *body* of a function without those of its lambdas and classes."""
     found = _NOT_RUN.search(body)
     if not found:
         return body
     inner = _up_to_brace(body[found.end() :])
-    return body[: found.end()] + _without_inner(body[found.end() + len(inner) :])
+    return body[: found.end()] + without_inner(body[found.end() + len(inner) :])
 
 
 def declares(variable: str, line: str) -> bool:

@@ -236,6 +236,10 @@ COUNTED = {
     ),
     # It drops what they do in some of their calls.
     "inlined_dropped": Counted(("note", "enter", "hit", "make", "grow"), frozenset()),
+    # It inlines them by way of other files' functions, or of handlers.
+    "inlined_elsewhere": Counted(
+        ("drop", "release", "tell", "say"), frozenset({"release", "say"}), frozenset({"drop"})
+    ),
 }
 
 

@@ -292,8 +292,19 @@ class InlinedCalls:
             is_own = bool(blocks) and is_named(self._name, str(blocks[-1].function))
             is_counted = key in self._codes and (len(blocks) > 1 or not is_own or self._codes[key].counts_own)
             is_part = is_own and ".part." in symbol_at(int(blocks[-1].function.value().address))
-            self._covered[address] = is_part or is_counted
+            is_others = bool(blocks) and not is_counted and self._is_others(blocks)
+            self._covered[address] = is_part or is_counted or is_others
         return self._covered[address]
+
+    def _is_others(self, blocks: Sequence[gdb.Block]) -> bool:
+        """Return whether code is another function's only: gdb may put a point behind that of an inlined call."""
+        assert self._name is not None
+        function = blocks[-1]
+        return not (
+            any(is_named(self._name, name) for name in (*map(_name_of, blocks), *names_of_code(function)))
+            or _is_indirect(self._location)
+            or _symbol_address(self._location) == int(function.function.value().address)
+        )
 
     # -- a thread passes ----------------------------------------------------------------------------------
 
@@ -464,6 +475,10 @@ def _unclear(location: str, places: Sequence[tuple[str, int]], *, ends: bool) ->
     )
 
 
+def _name_of(block: gdb.Block) -> str:
+    return str(block.function)
+
+
 def _is_indirect(location: str) -> bool:
     try:
         return "gnu-indirect-function" in str(gdb.parse_and_eval(f"&{location}").type)
@@ -560,3 +575,13 @@ class _Scope:
         address = value.address
         gdb.set_convenience_variable(_PREFIX + name, value if address is None else address)
         return f"${_PREFIX}{name}" if address is None else f"(*${_PREFIX}{name})"
+
+
+def _symbol_address(location: str) -> Optional[int]:
+    """Return the address of the symbol of that name; None if *location* is no plain name, or there is none."""
+    if not location.isidentifier():
+        return None
+    try:
+        return int(gdb.parse_and_eval(f"&{location}"))
+    except (gdb.error, OverflowError):
+        return None

@@ -12,6 +12,7 @@ from gdbmem.symbols.function_text import (
     code_lines,
     definition,
     find_function,
+    function_bodies,
     writing,
 )
 
@@ -123,3 +124,23 @@ def test_a_function_is_found_by_its_body_and_not_where_it_is_called_or_declared(
 )
 def test_what_may_write_a_variable_is_found_under_its_name_and_its_address(line: str, writes: int) -> None:
     assert len(writing("total", "total", is_c=True).findall(line)) == writes
+
+
+@pytest.mark.parametrize(
+    ("text", "caller"),
+    [
+        ("static int g(int x) { if (x) { return f(x); } return 0; }", "g"),
+        ('extern "C" { void g(void) { f(9); } }', "g"),
+        ("namespace a { struct S { int use() { return f(3); } }; }", "use"),
+        ("struct S { S(int v) : at(f(v)) { } int at; };", ""),
+        ("struct S { int at = f(1); };", ""),
+        ("struct S { ~S() { f(2); } };", ""),
+        ("struct S { operator bool() { return f(4); } };", ""),
+        ("S::~S() { f(5); }", ""),
+        ("int table[] = { f(6) };", ""),
+        ("auto l = [](int x) { return f(x); };", ""),
+    ],
+)
+def test_a_call_in_what_nobody_calls_by_its_name_is_found(text: str, caller: str) -> None:
+    bodies = function_bodies("void other() { g(); } " + text + " int main() { return 0; }")
+    assert [name for name, body in bodies if "f(" in body] == [caller]

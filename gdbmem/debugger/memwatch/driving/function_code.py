@@ -12,7 +12,14 @@ import gdb
 
 from gdbmem.debugger.command import warn
 from gdbmem.debugger.function_source import source_lines
-from gdbmem.debugger.location import BlockKey, block_key, function_blocks, inlined_entries, real_pid
+from gdbmem.debugger.location import (
+    BlockKey,
+    block_key,
+    function_blocks,
+    function_symtab,
+    inlined_entries,
+    real_pid,
+)
 from gdbmem.debugger.program import GdbMemory
 from gdbmem.debugger.terminal import file_name, source_file, symbol_at
 from gdbmem.errors import TargetError, UsageError
@@ -261,7 +268,7 @@ def _entry(block: gdb.Block) -> int:
 
 def _function_place(block: gdb.Block) -> str:
     function = block.function
-    file = printable(PurePath(file_name(function.symtab)).name)
+    file = printable(PurePath(file_name(function_symtab(block))).name)
     return f"{printable(function.print_name)} ({file}:{function.line}, *{_entry(block):#x})"
 
 
@@ -325,8 +332,7 @@ def _call_place(blocks: Sequence[gdb.Block]) -> _CallPlace:
 def _read(block: gdb.Block) -> WatchedPlace:
     # A function in several parts may have a cold one in front.
     start = int(block.function.value().address)
-    # Linked at link time, its own table is "<artificial>".
-    symtab = gdb.find_pc_line(start).symtab or block.function.symtab
+    symtab = function_symtab(block)
     code = FunctionCode(gdb.selected_frame().architecture(), block)
     addresses = sorted(code.sweep(start))
     spots = {address: spot for address in addresses if (spot := code.spot(address)) is not None}
@@ -446,7 +452,7 @@ def names_of_code(block: gdb.Block) -> set[str]:
 
     The compiler folds functions of one source file, which has a body of each; an alias has none.
     """
-    symtab, address = block.function.symtab, int(block.function.value().address)
+    symtab, address = function_symtab(block), int(block.function.value().address)
     symbol = symbol_at(address, demangled=False)
     try:
         path = Path(symtab.objfile.filename)
