@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import signal
@@ -143,7 +144,10 @@ def test_memory_that_only_smaps_tells_apart_is_read_from_there(monkeypatch: pyte
         ledger = explain(target.pid, fork=True)
     assert counts.counted is None
     lazily_freed = sum(one.resident_bytes for one in ledger.entries if one.category == LAZILY_FREED)
-    assert 1 << 21 < lazily_freed == sum(one.lazily_freed_bytes for one in counts.smaps)
+    # A processor's batch of up to 31 pages counts as lazily freed only once the kernel empties it, which may be between
+    # the two readings.
+    assert lazily_freed > 1 << 21
+    assert abs(lazily_freed - sum(one.lazily_freed_bytes for one in counts.smaps)) <= 31 * mmap.PAGESIZE
 
 
 @pytest.mark.usefixtures("can_scan")
