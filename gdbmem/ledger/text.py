@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from gdbmem.errors import InputError
-from gdbmem.ledger.answer import DAMAGES, answer_ledger, doubt_of
-from gdbmem.ledger.tried import print_tried
+from gdbmem.ledger.answer import DAMAGES, answer_ledger, doubt_of, print_tried
 from gdbmem.model.ledger import (
     ALLOCATORS_OWN,
     BFC,
