@@ -29,9 +29,8 @@ from gdbmem.allocators.malloc_heap import LARGE, SLAB, MallocHeap, SearchedMemor
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import TargetError
 from gdbmem.inspection.block_queries import BINS, MAP, MAP_IF_ANY, TYPES, VECTORS, BlockQueries
-from gdbmem.inspection.class_names import constant_files, namer
 from gdbmem.inspection.ledger_parts import note_unused, resident_bytes, variable_areas
-from gdbmem.ledger.blocks import name_types, sum_vectors
+from gdbmem.ledger.blocks import constant_files, name_types, namer, sum_vectors
 from gdbmem.ledger.heap_map import map_heap, map_mallocs
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.elf.objects import ObjectSymbols

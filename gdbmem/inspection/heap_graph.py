@@ -25,9 +25,9 @@ from gdbmem.heap.saved import mangled_names_in, save_heap
 from gdbmem.heap.text import class_in_words, encoded, in_words
 from gdbmem.heap.unused import Containers
 from gdbmem.heap.words import Edges, find_edges
-from gdbmem.inspection.class_names import constant_files, namer
 from gdbmem.inspection.ledger_parts import may_have_rust, variable_areas
 from gdbmem.inspection.read_process import find_malloc, read_core, read_process
+from gdbmem.ledger.blocks import constant_files, namer
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.memory.maps import Ranges, read_maps

@@ -18,9 +18,9 @@ from gdbmem.allocators.glibc.tallies import HeapTally
 from gdbmem.allocators.glibc.trails import UNIT
 from gdbmem.allocators.glibc.vectors import find_vectors
 from gdbmem.arrays import import_numpy
-from gdbmem.inspection.class_names import constant_files, namer
 from gdbmem.inspection.ledger_parts import variable_areas
 from gdbmem.inspection.live_process import explain_process
+from gdbmem.ledger.blocks import constant_files, namer
 from gdbmem.ledger.idle import idle_memory, idle_sizes, idle_types
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.elf.objects import ObjectSymbols

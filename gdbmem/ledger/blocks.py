@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import Callable, Optional
+from typing import TYPE_CHECKING, Callable, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import as_json
+from gdbmem.linux.elf.objects import VtableSymbols
+from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.heap_blocks import (
     CLASS,
     LIST,
@@ -24,6 +26,9 @@ from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices
 from gdbmem.terminal.document import Document, to_json, whole
 from gdbmem.text import format_size, plain_strings, plural, printable
+
+if TYPE_CHECKING:
+    from gdbmem.ledger.ledger import ProcessImage
 
 # The possible beginnings of a class name in the Itanium C++ ABI.
 _CLASS_NAME = re.compile(rb"\*?((?:\d|N|S|Z|I)[A-Za-z0-9_.$]+)")
@@ -220,3 +225,19 @@ def _answer(found: FoundVectors) -> str:
 def _where(vector: FoundVector, owner: str) -> str:
     place = f"{_PLACES[vector.place]}, {vector.owner:#x}"
     return f"{printable(owner)} ({place})" if owner else place
+
+
+NameOf = Callable[[int], Optional[str]]
+
+
+def namer(reading: ProcessImage, memory: Memory) -> NameOf:
+    """Return a function from the address of a vtable to the mangled name of its class; None for other addresses."""
+    files, symbols = constant_files(reading), VtableSymbols(reading.images, reading.open)
+    in_file = files.__contains__
+    return lambda vtable: class_of(memory, vtable, in_file, symbols.name) if vtable in files else None
+
+
+def constant_files(reading: ProcessImage) -> Ranges:
+    """Return the mapped parts of files that may contain vtables."""
+    # Vtables are constant; lists end at variables in the same files.
+    return Ranges((m.start, m.end) for m in reading.mappings if m.is_file and "w" not in m.permissions)

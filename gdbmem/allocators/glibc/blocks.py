@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 HEADER = 16  # from a chunk's address to the program's memory
 _PIECE_BYTES = 1 << 24
-_PIECE = 1 << 18  # addresses looked up at a time
+_PIECE = 1 << 18  # chunks and addresses at a time
 
 
 class ChunkTable:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
     from gdbmem.allocators.glibc.heap import HeapReading
 
-_PIECE = 1 << 18  # chunks and addresses at a time
 _LARGE = 1 << 8  # units: larger chunks are not told apart
 
 
