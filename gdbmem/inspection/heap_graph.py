@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 from gdbmem.allocators.data_words import ZeroedMemory
-from gdbmem.allocators.glibc.columns import ColumnWalker
+from gdbmem.allocators.glibc.blocks import ColumnWalker
 from gdbmem.allocators.malloc_heap import LARGE, SLAB, MallocHeap
 from gdbmem.arrays import import_numpy, places_of
 from gdbmem.errors import InputError, Notice, TargetError

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from gdbmem.allocators.glibc.arenas import MmappedChunk
-from gdbmem.allocators.glibc.blocks import ChunkTable
-from gdbmem.allocators.glibc.columns import ColumnWalker
+from gdbmem.allocators.glibc.blocks import ChunkTable, ColumnWalker
 from gdbmem.allocators.glibc.tallies import HeapTally
 from gdbmem.arrays import import_numpy
 from gdbmem.heap.blocks import Blocks, glibc_regions, other_regions, popcount
