@@ -41,7 +41,7 @@ END_AT_ONCE = frozenset(("show", "diff", "report", "explain", "heap", "monitor",
 _OF_RANKS = frozenset(("monitor", "grow", "launch"))  # commands that run the program of a rank
 
 # Where the subject of a command is another one's, whose module has run_NAME.
-_MODULE_OF = {"attach": "launch", "bisect": "baseline", "uninstall": "install"}
+_MODULE_OF = {"attach": "launch", "bisect": "baseline", "snap": "launch", "uninstall": "install"}
 
 # It parses the words with the parser, does the work, prints, and returns the exit status.
 Subcommand = Callable[[Sequence[str], ArgumentParser], int]

@@ -11,10 +11,11 @@ import errno
 import os
 import signal
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 from gdbmem.engines.engine import valgrind_engine
 from gdbmem.errors import GdbmemError, Interrupted, ToolError
@@ -26,9 +27,6 @@ from gdbmem.launch.vgdb import Sentinel
 from gdbmem.linux.faults.event import Births
 from gdbmem.linux.process.terminal_modes import TerminalModes
 from gdbmem.text import printable
-
-if TYPE_CHECKING:
-    from gdbmem.linux.files.new_files import NewFiles
 
 READY_SECONDS = 300.0  # reading the debug information of a very large program takes minutes
 TERM_PAUSES = (0.1, 0.2, 0.4, 0.8, 1.5, 2.0)  # between one SIGTERM and the next, in seconds
@@ -391,10 +389,61 @@ class Supervisor:
             asked.stop()
 
 
+# <sys/inotify.h>; the two flags of inotify_init1 are those of open(2).
+_CREATE, _MODIFY = 0x100, 0x2
+_EVENT = struct.Struct("=iIII")  # watch, mask, cookie, length of the name that follows
+_MOST_EVENT_BYTES = 1 << 16
+
+
+class NewFiles:
+    """Reports the names of files made in *created*, and made or written in *written*, without waiting (inotify(7)).
+
+    Raises OSError if the kernel refuses.
+    """
+
+    def __init__(self, created: Path, written: Path) -> None:
+        import ctypes  # slow to import
+
+        self._libc, self._error = ctypes.CDLL(None, use_errno=True), ctypes.get_errno
+        self._descriptor = self._checked(self._libc.inotify_init1(os.O_CLOEXEC | os.O_NONBLOCK))
+        try:
+            for folder, mask in ((created, _CREATE), (written, _CREATE | _MODIFY)):
+                path = os.fsencode(folder)
+                self._checked(self._libc.inotify_add_watch(self._descriptor, path, ctypes.c_uint32(mask)))
+        except OSError:
+            self.close()
+            raise
+
+    def _checked(self, result: int) -> int:
+        if result < 0:
+            number = self._error()
+            raise OSError(number, os.strerror(number))
+        return result
+
+    def fileno(self) -> int:
+        """Return the descriptor, for select()."""
+        return self._descriptor
+
+    def names(self) -> Iterator[str]:
+        """Yield the names reported since the last call."""
+        try:
+            events = os.read(self._descriptor, _MOST_EVENT_BYTES)
+        except BlockingIOError:
+            return
+        at = 0
+        while at < len(events):
+            length = _EVENT.unpack_from(events, at)[3]
+            at += _EVENT.size
+            yield os.fsdecode(events[at : at + length].rstrip(b"\0"))
+            at += length
+
+    def close(self) -> None:
+        """End the reports."""
+        os.close(self._descriptor)
+
+
 def _watch_for_files(runtime: Path) -> NewFiles:
     """Watch for new files in *runtime* and in its run; raises ToolError if the kernel refuses."""
-    from gdbmem.linux.files.new_files import NewFiles  # ctypes is slow to import
-
     try:
         return NewFiles(runtime, runtime / "run")
     except OSError as error:

@@ -1,8 +1,10 @@
-"""Run `gdbmem launch` and `gdbmem attach`: gdb with a program, or with a running process."""
+"""Run `gdbmem launch`, `attach` and `snap`: gdb with a program or a running process, or a snapshot of one."""
 
 from __future__ import annotations
 
 import argparse
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
@@ -11,8 +13,11 @@ from gdbmem.commands.arguments import ArgumentParser, check_pid, gdb_words, spli
 from gdbmem.engines.engine import options_of
 from gdbmem.errors import ExitStatus, UsageError, failing
 from gdbmem.runs.ranks import is_chosen, own_rank
+from gdbmem.terminal.console import open_output, say
+from gdbmem.text import format_delta, format_size, printable
 
 if TYPE_CHECKING:
+    from gdbmem.launch.attached import TakenSnapshot
     from gdbmem.runs.run import Run
 
 
@@ -97,3 +102,53 @@ def run_attach(argv: Sequence[str], parser: ArgumentParser) -> int:
         command=["gdbmem", "attach", *argv],
         engine=args.engine or "",
     )
+
+
+def run_snap(argv: Sequence[str], parser: ArgumentParser) -> int:
+    args = parser.parse_mixed(argv)
+
+    from gdbmem.launch.attached import find_target, take_one  # not needed for --help
+    from gdbmem.runs.distrust import check_name  # with it
+    from gdbmem.runs.listing import snap_json  # with it
+    from gdbmem.setup.gdb_python import find_gdb  # with it
+
+    if args.name is not None:
+        check_name(args.name)
+    with open_output(args.output, force=args.force) as stream:
+        taken = take_one(
+            find_target(check_pid(args.pid)),
+            args.name,
+            gdb=find_gdb(args.gdb),
+            folder=Path(args.run) if args.run else None,
+            command=["gdbmem", "snap", *argv],
+            say=say,
+        )
+        for note in taken.notes:
+            say(printable(note))
+        if args.json:
+            stream.write(snap_json(taken.record, taken.run.folder, taken.pause_seconds, taken.notes))
+        else:
+            stream.write(_snapshot_line(taken) + "\n")
+            _say_next(taken)
+    return 0
+
+
+def _snapshot_line(taken: TakenSnapshot) -> str:
+    record, before = taken.record, taken.before
+    text = f"snapshot {printable(record.label)}: "
+    if record.heap_bytes is None:
+        text += f"kept in {printable(record.file)}"
+    else:
+        text += f"heap {format_size(record.heap_bytes)}"
+        if before is not None and before.heap_bytes is not None:
+            delta = format_delta(record.heap_bytes - before.heap_bytes)
+            text += f", {delta} since {printable(before.label)}"
+    return f"{text}; the process was stopped for {taken.pause_seconds:.2f} s"
+
+
+def _say_next(taken: TakenSnapshot) -> None:
+    from gdbmem.launch.interactive import shown  # slow to import
+
+    folder = printable(shlex.quote(shown(taken.run.folder)))
+    way = "see it with  gdbmem show" if taken.before is None else "compare the last two with  gdbmem diff"
+    print(f"gdbmem: kept in {folder}/; {way} {folder}", file=sys.stderr)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.linux.files.new_files import NewFiles
+from gdbmem.launch.supervisor import NewFiles
 
 
 def test_files_made_and_written_are_named_once_each(tmp_path: Path) -> None:
