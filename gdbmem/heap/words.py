@@ -397,13 +397,7 @@ def _edges_in(
     own, to, at = own[keep], to[keep], at[keep]
     if containers is not None:
         containers.find(words, at, to, blocks, (own, at_word))
-    new = np.empty(len(own), bool)
-    new[0] = True
-    np.not_equal(own[1:], own[:-1], out=new[1:])
-    new[1:] |= to[1:] != to[:-1]
-    if not new.all():
-        new = np.flatnonzero(new)
-        own, to, at = own[new], to[new], at[new]
+    own, to, at = _first_of_each(own, to, at)
     place = at + at_word
     behind = 2 * blocks.unit[own + 1].astype(np.int64) - place - 1  # words behind it in its block
     behind -= blocks.header_bytes // 8
@@ -423,6 +417,19 @@ def _edges_in(
     far = offset[offset >= FAR].astype(np.uint32)
     in_short = np.flatnonzero(np.isin(at, local)) if len(local) else local
     return own, to, np.minimum(offset, FAR).astype(np.uint8), doubtful, weak, far, in_short
+
+
+def _first_of_each(own: Any, to: Any, at: Any) -> tuple[Any, Any, Any]:
+    """Return the columns without the rows whose *own* and *to* are those of the row before."""
+    np = import_numpy()
+    new = np.empty(len(own), bool)
+    new[0] = True
+    np.not_equal(own[1:], own[:-1], out=new[1:])
+    new[1:] |= to[1:] != to[:-1]
+    if new.all():
+        return own, to, at
+    new = np.flatnonzero(new)
+    return own[new], to[new], at[new]
 
 
 def _in_short_strings(words: Any, at: Any, at_word: int, blocks: Blocks) -> Any:
