@@ -289,7 +289,8 @@ def outcomes_of(folder: Path, *words: str, preload: str = "") -> tuple[dict[str,
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "COLUMNS": "300",
             "LD_PRELOAD": preload,
-            # jemalloc returns pages by the clock, and takes no small block from a free extent of over 64 times its size.
+            # jemalloc returns pages by the clock, and takes no small block from a free extent of over 64 times
+            # its size.
             "MALLOC_CONF": "dirty_decay_ms:-1,muzzy_decay_ms:-1,lg_extent_max_active_fit:63",
         },
     )
