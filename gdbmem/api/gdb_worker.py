@@ -60,6 +60,7 @@ def _ledger(request: JsonObject) -> str:
 
 def _heap(request: JsonObject) -> str:
     """Return the answer of the graph of the heap, or the whole of it; names are as in the files."""
+    from gdbmem.formats.valgrind.memcheck import read_all_blocks  # as above
     from gdbmem.inspection.heap_graph import answer, read_graph_of_core, read_stopped_graph  # as above
     from gdbmem.model.heap_graph import HeapQuery  # as above
 
@@ -70,7 +71,11 @@ def _heap(request: JsonObject) -> str:
     else:
         memory, threads = _stopped(request)
         swapped = bool(request["swapped"])
-        graph = read_stopped_graph(request["pid"], request["name"], memory, threads, for_all, swapped=swapped)
+        listed = read_all_blocks(*request["listed"]) if "listed" in request else None
+        graph = read_stopped_graph(
+            request["pid"], request["name"], memory, threads, for_all,
+            swapped=swapped, listed=listed, beside=request.get("beside", ()),
+        )  # fmt: skip
     if request.get("whole"):
         return json.dumps(_whole(graph, query, request))
     return json.dumps(as_json(answer(graph, query)))

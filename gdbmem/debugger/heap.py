@@ -11,7 +11,10 @@ from gdbmem.debugger.command import Command, say
 from gdbmem.debugger.ledger.explain import address_in, core_path, local_pid, threads_here
 from gdbmem.debugger.names import class_names
 from gdbmem.debugger.saved_results import keep_heap, kept_heap, saved_names
+from gdbmem.debugger.session import session
+from gdbmem.debugger.snapshots.leaks import blocks_under_memcheck
 from gdbmem.debugger.terminal import console_on
+from gdbmem.engines import memcheck
 from gdbmem.errors import ToolError, UsageError
 from gdbmem.formats.documents import read_heap_view
 from gdbmem.heap.text import HolderWords, heap_json, mangled_names, print_heap, write_growth
@@ -94,7 +97,11 @@ def _ask(query: HeapQuery, more: dict[str, object], *, swapped: bool) -> Any:
     request: dict[str, object] = {**more, "query": as_json(query), "swapped": swapped}
     if core is not None:
         return _answer({**request, "core": str(core.absolute())}, None)
-    pid = local_pid()
+    if session.engine == memcheck.NAME:
+        pid, listed = blocks_under_memcheck()
+        request.update(listed)
+    else:
+        pid = local_pid()
     facts = check_analysable(pid, may_be_traced=True)
     threads = threads_here(with_registers=True)
     with ProcMemory(pid) as memory:

@@ -71,9 +71,24 @@ def leaks_command(*, changed: bool) -> str:
     return f"leak_check full {_LOST} {'changed' if changed else 'any'}"
 
 
+def search_command() -> str:
+    """Return the monitor command that lists all blocks by call path, also those that are reached."""
+    return "leak_check full kinds all any"
+
+
 def blocks_command(record: int, limit: int) -> str:
     """Return the monitor command that lists up to *limit* blocks of a loss record of the last search."""
     return f"block_list {record} limited {limit}"
+
+
+def all_blocks_command(records: int) -> str:
+    """Return the monitor command that lists the blocks of the first *records* loss records of the last search."""
+    return f"block_list 1..{records} unlimited"
+
+
+def addressable_command(address: int, size: int) -> str:
+    """Return the monitor command that says whether the program may use the *size* bytes at *address*."""
+    return f"check_memory addressable {address:#x} {size}"
 
 
 def pointers_command(address: int, size: int) -> str:

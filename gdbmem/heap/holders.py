@@ -17,6 +17,7 @@ from gdbmem.heap.graph import (
     VARIABLE_BACK,
     Graph,
     Held,
+    Place,
     hold,
     lost_blocks,
     lost_structures,
@@ -35,6 +36,7 @@ from gdbmem.model.heap_graph import (
     BY_THREAD,
     BY_TYPE,
     DATA,
+    MEMORY,
     OBJECT,
     SEVERAL,
     STACK,
@@ -42,6 +44,7 @@ from gdbmem.model.heap_graph import (
     THREAD_LOCAL,
     TYPE,
     UNREAD,
+    Allocations,
     BlockHolders,
     GivenBack,
     HeapQuery,
@@ -57,11 +60,14 @@ from gdbmem.model.heap_graph import (
 
 if TYPE_CHECKING:
     from gdbmem.errors import Notice
+    from gdbmem.heap.allocated import BlockPaths
     from gdbmem.heap.blocks import Blocks
     from gdbmem.heap.giving_back import PageLedger
+    from gdbmem.heap.links import Classified
     from gdbmem.heap.places import Outside
     from gdbmem.heap.words import Edges
 
+_UNREAD = "memory that only memcheck tells from its own"
 _PARTS = 3
 _ROWS = 1 << 16  # blocks that are looked at together
 _ROUNDS = 40  # in which holders of what several hold are searched
@@ -89,6 +95,7 @@ class HeapGraph:
     notices: list[Notice]
     allocator: str = "glibc"
     pools: Optional[Pools] = None  # None: not looked for
+    paths: Optional[BlockPaths] = None  # None: nothing has recorded who allocated the blocks
     pages: Optional[PageLedger] = None  # None: which pages are resident is unknown
     gaps: str = ""  # which memory was not read; "": none
     hidden: dict[int, int] = field(default_factory=dict)  # size of chunks → most that unread tcaches may have
@@ -98,12 +105,22 @@ class HeapGraph:
 
     def graph(self) -> Graph:
         """Return the graph of the blocks and of what leads to them, to be called once: the edges go into it."""
-        words = (self.outside.numbers, self.outside.blocks)
         links = classify(self.edges, self.blocks.sizes()) if self.edges.weak is not None else None
         release_freed_memory()
-        graph = make_graph(self.edges, links, self.blocks.live, self.blocks.unit, self.outside.places, words)
+        graph = self._make_graph(links)
+        if self.paths is not None:
+            phases = search(graph).phases[: graph.blocks]
+            unread = import_numpy().flatnonzero(self.paths.is_reached & (phases == 0))
+            if len(unread):
+                self.outside = self.outside.with_place(Place(_UNREAD, MEMORY, 0), unread)
+                graph = self._make_graph(links)
         self.edges = replace(self.edges, first=graph.first, to=graph.to, weak=None)
         return graph
+
+    def _make_graph(self, links: Optional[Classified]) -> Graph:
+        outside = self.outside
+        words = (outside.numbers, outside.blocks)
+        return make_graph(self.edges, links, self.blocks.live, self.blocks.unit, outside.places, words)
 
 
 class Answers:
@@ -384,6 +401,20 @@ class Answers:
             row_of[:] = self._row_of(rows)[self.held.number[: graph.blocks]]
         row_of[self._lost[0]] = count
         return [*pages.given_back(row_of, count + 1)]
+
+    def _allocations(self, rows: Sequence[Row], asked: Optional[int]) -> Optional[Allocations]:
+        """Return who allocated what each of *rows* retains, and the block at the address *asked*."""
+        np = import_numpy()
+        paths, graph, count = self.found.paths, self.graph, len(rows)
+        if paths is None:
+            return None
+        block = self.found.blocks.find_one(asked) if asked is not None else None
+        row_of = np.full(graph.blocks, count, np.int32)
+        if rows:
+            found = self._row_of(rows)[self.held.number[: graph.blocks]]
+            np.copyto(row_of, found, where=found >= 0, casting="unsafe")
+        row_of[self._lost[0]] = count + 1
+        return paths.sums(row_of, count, block)
 
     @cached_property
     def _lost(self) -> tuple[Any, Any]:
@@ -699,6 +730,7 @@ class Answers:
         listed = rows[: query.top]
         with_more = not query.is_of_kinds and not query.type
         *back, lost_back = self.given_back(listed if with_more else ())
+        allocations = self._allocations(listed if with_more else (), query.block)
         if self._is_lean and self._held is not None:
             self._held.number = self._held.tree = self._held.nodes[:0]
             release_freed_memory()
@@ -729,6 +761,7 @@ class Answers:
             trimmed_bytes=found.pages.trimmed_now() if found.pages is not None else None,
             pause_seconds=found.pause_seconds,
             pools=found.pools,
+            allocations=allocations,
             notices=found.notices,
         )
 

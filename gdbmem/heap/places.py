@@ -44,6 +44,13 @@ class Outside(NamedTuple):
     unread_bytes: int
     memory_bytes: int  # that is resident and neither malloc's, nor variables', nor stacks'
 
+    def with_place(self, place: Place, blocks: Any) -> Outside:
+        """Return the same with one more *place*, which leads to *blocks* from unknown addresses."""
+        np = import_numpy()
+        columns = (np.full(len(blocks), len(self.places)), blocks, np.zeros(len(blocks), np.int64))
+        numbers, to, at = (np.concatenate(pair) for pair in zip(self[1:4], columns))
+        return self._replace(places=[*self.places, place], numbers=numbers, blocks=to, addresses=at)
+
 
 class _Area(NamedTuple):
     kind: str

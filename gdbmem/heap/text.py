@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import IO, Optional
 
 from gdbmem.errors import Notice
+from gdbmem.heap.allocated import path_in_words, print_allocations
 from gdbmem.model.heap_graph import (
     BLOCK,
     SEVERAL,
@@ -25,9 +26,11 @@ from gdbmem.model.heap_graph import (
     Pools,
 )
 from gdbmem.model.judgement import Judgement, Unseen
+from gdbmem.profiles.text import path_text
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_pause
 from gdbmem.terminal.document import Document, judgement_object, to_json, whole
+from gdbmem.terminal.drawing import SourceLines
 from gdbmem.text import format_delta, format_size, plain_strings, plural, printable
 
 # Notices that not all of a heap was read.
@@ -126,6 +129,10 @@ def print_heap(view: HeapView, names: Names, console: Console, *, only_leaks: bo
         console.print(f"Without the words of {' and '.join(map(printable, view.without))}:", soft_wrap=True)
     if view.block is not None:
         _print_block(view, view.block, say, console)
+        if view.allocations is not None and view.allocations.block is not None:
+            path = view.allocations.block
+            console.print(f"\nAllocated by {path_in_words(path)}, for {path.bytes:,} bytes:", soft_wrap=True)
+            console.print(path_text(path.frames, SourceLines(())))
         print_notices(view.notices, console)
         print_pause(view.pause_seconds, console)
         return
@@ -138,6 +145,8 @@ def print_heap(view: HeapView, names: Names, console: Console, *, only_leaks: bo
         _print_holders(view, say, console)
     _print_reached(view, console)
     _print_leaks(view.leaks, say, console)
+    if view.allocations is not None:
+        print_allocations(view, view.allocations, say, console)
     console.print(
         f"\nRetained is what would be freed with the holder{of_glibc}"
         f"{_KERNEL if any(one.given_back for one in view.holders) else ''}. Words count as pointers by their"

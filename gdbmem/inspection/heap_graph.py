@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import struct
 import time
+from bisect import bisect_left
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Optional
@@ -15,6 +16,8 @@ from gdbmem.allocators.glibc.blocks import ColumnWalker
 from gdbmem.allocators.malloc_heap import LARGE, SLAB, MallocHeap
 from gdbmem.arrays import import_numpy, places_of
 from gdbmem.errors import InputError, Notice, TargetError
+from gdbmem.formats.valgrind.memcheck import ListedBlocks
+from gdbmem.heap.allocated import block_paths
 from gdbmem.heap.blocks import Blocks, glibc_regions, other_regions
 from gdbmem.heap.giving_back import PageLedger
 from gdbmem.heap.graph import Graph
@@ -47,6 +50,7 @@ _KEPT = (
 )  # fmt: skip
 _KEPT_OF_OTHERS = ("swapped-unread", "core-cut", "core-leaves-out", "descriptors-left-out", "blocks-in-files")
 _LEAST_BLOCK = 16
+MEMCHECK = "memcheck"
 _WORTH_SAYING = 0.01  # of the bytes of all blocks
 _TCACHE_BINS, _TCACHE_BLOCKS = 64, 7  # of a thread by default; a chunk of bin n has 32 + 16 n bytes
 
@@ -54,12 +58,16 @@ _TCACHE_BINS, _TCACHE_BLOCKS = 64, 7  # of a thread by default; a chunk of bin n
 class _Reading:
     """Reads the words of the heap while the memory can be read."""
 
-    def __init__(self, query: HeapQuery) -> None:
+    def __init__(self, query: HeapQuery, listed: Optional[ListedBlocks] = None) -> None:
         self._query = query
+        self._listed = listed  # the blocks, by memcheck, in whose place no allocator is read
         self.walker = ColumnWalker()
         self.found: Optional[HeapGraph] = None
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
+        if self._listed is not None:
+            self._read_listed(reading, memory, self._listed)
+            return
         heap, other = reading.heap, _largest_other(reading)
         if other is not None:
             self._read_other(reading, memory, other)
@@ -118,6 +126,43 @@ class _Reading:
             self.found.gaps = (
                 self.found.gaps or f"not all blocks of {heap.allocator} could be told from free ones"
             )
+
+    def _read_listed(self, reading: ProcessImage, memory: Memory, listed: ListedBlocks) -> None:
+        """Read the blocks of a program under memcheck, which lists them."""
+        np = import_numpy()
+        if not listed.addresses:
+            raise _unread("memcheck lists no block")
+        columns = np.array([listed.addresses, listed.sizes, listed.paths, listed.are_reached], np.int64)
+        columns = columns[:, np.argsort(columns[0], kind="stable")]
+        starts, asked = columns[:2]
+        sizes = np.maximum((asked + _LEAST_BLOCK - 1) & -_LEAST_BLOCK, _LEAST_BLOCK)
+        # Blocks of a program's own pools (VALGRIND_MALLOCLIKE_BLOCK) may begin anywhere, and lie in others.
+        is_block = starts % _LEAST_BLOCK == 0
+        is_block[1:] &= starts[1:] >= np.maximum.accumulate(starts + sizes)[:-1]
+        left_out = int(np.count_nonzero(~is_block))
+        columns, starts, sizes = columns[:, is_block], starts[is_block], sizes[is_block]
+        mappings = [
+            (one.start, one.end)
+            for one in reading.mappings
+            if np.diff(np.searchsorted(starts, (one.start, one.end)))[0]
+        ]
+        blocks = Blocks(other_regions(Ranges(mappings), starts, sizes), header_bytes=0)
+        self._read(reading, memory, memory, blocks, mappings)
+        assert self.found is not None
+        self.found.allocator = MEMCHECK
+        self.found.paths = block_paths(blocks, MEMCHECK, columns, listed.stacks)
+        unlisted = listed.counted - len(listed.addresses)
+        parts = [
+            f"{plural(count, 'block')} {text}"
+            for count, text in (
+                (unlisted, "that memcheck counts and doesn't list"),
+                (left_out, "inside of others"),
+            )
+            if count > 0
+        ]
+        if parts:
+            self.found.notices = [Notice("blocks-unlisted", f"not in the graph: {' and '.join(parts)}")]
+            self.found.gaps = self.found.gaps or "some blocks are not in the graph"
 
     def _read(
         self,
@@ -231,11 +276,27 @@ def read_graph_of_core(core: Path, program: Optional[Path], query: HeapQuery) ->
 
 
 def read_stopped_graph(
-    pid: int, name: str, memory: Memory, threads: Sequence[ThreadPointers], query: HeapQuery, *, swapped: bool
+    pid: int,
+    name: str,
+    memory: Memory,
+    threads: Sequence[ThreadPointers],
+    query: HeapQuery,
+    *,
+    swapped: bool,
+    listed: Optional[ListedBlocks] = None,
+    beside: Sequence[tuple[int, int]] = (),
 ) -> HeapGraph:
-    """Return the graph of process *pid*, which is stopped by someone else (gdb), for *query*; as explain_stopped()."""
+    """Return the graph of process *pid*, which is stopped by someone else (gdb), for *query*; as explain_stopped().
+
+    *listed* are the blocks of a program under memcheck, and *beside* the mappings that the program may not use: those
+    without any block are valgrind's own, and not read.
+    """
     check_analysable(pid, may_be_traced=True)
-    reading = _Reading(query)
+    reading = _Reading(query, listed)
+    addresses = sorted(listed.addresses) if listed is not None else []
+    own = [
+        (start, end) for start, end in beside if bisect_left(addresses, start) == bisect_left(addresses, end)
+    ]
     with TargetFiles(pid) as files:
         malloc = find_malloc(memory, read_maps(pid), files)
         read_process(
@@ -248,6 +309,7 @@ def read_stopped_graph(
             look=reading,
             searched=0,
             swapped=swapped,
+            beside=Ranges(own),
         )
     assert reading.found is not None
     return reading.found

@@ -125,6 +125,7 @@ _LIBC = re.compile(r"/libc(-[\d.]+\.so|\.so\.6(\.1)?)( \(deleted\))?$")
 _MUSL = re.compile(r"/(ld-musl-[^/]*|libc\.musl-[^/]*)\.so(\.1)?$|-musl/[^/]*libc\.so$")
 _THREAD_LIBRARIES = re.compile(r"/(ld-linux[^/]*|ld-[\d.]+|ld64)\.so(\.\d+)?$|/libpthread[^/]*\.so(\.0)?$")
 _SMALL_GAP = 1 << 20  # bytes
+_NOTHING = Ranges()
 
 
 Look = Callable[[ProcessImage, Memory], None]
@@ -253,9 +254,12 @@ def read_process(
     look: Optional[Look] = None,
     searched: int = ledger_parts.AT_PROMPT,
     swapped: bool = False,
+    beside: Ranges = _NOTHING,
 ) -> ProcessImage:
-    """Read everything of stopped process *pid*; swapped pages only if *swapped*."""
+    """Read everything of stopped process *pid*, but for *beside* and its files; swapped pages only if *swapped*."""
     reading = kernels_view(pid, name, threads)
+    files = {one.name for one in reading.mappings if one.is_file and one.start in beside}
+    reading.mappings = [one for one in reading.mappings if one.start not in beside and one.name not in files]
     fill_reading(
         reading, memory, malloc, main=pid, walker=walker, look=look, searched=searched, swapped=swapped
     )

@@ -8,6 +8,7 @@ from typing import Annotated, NamedTuple, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.json_values import Key
+from gdbmem.model.calltree import Frame
 from gdbmem.model.diff import LEAKED
 
 # Kinds of holders: a variable of a program or library, thread-local memory, memory that is not malloc's, the stack of a
@@ -157,6 +158,39 @@ class BlockHolders:
     dominators: Sequence[Holder]  # without any of these it would be lost, the nearest first
 
 
+class AllocationPath(NamedTuple):
+    """Blocks that one call path has allocated."""
+
+    blocks: int
+    bytes: Annotated[int, Key("size_bytes")]  # that the program asked for
+    frames: Sequence[Frame]  # from the allocation outward
+
+
+# What a holder retains, what holders retain that are not listed, and what none does.
+OF_HOLDER, OF_OTHERS, OF_NONE = "holder", "other holders", "lost"
+
+
+class AllocatedGroup(NamedTuple):
+    """Who allocated the blocks that one holder retains, that the others do, or that are lost."""
+
+    kind: str  # OF_HOLDER, OF_OTHERS or OF_NONE
+    row: Optional[int]  # the holder's place in `HeapView.holders`
+    blocks: int
+    bytes: Annotated[int, Key("size_bytes")]  # that the program asked for
+    path_count: int
+    paths: Sequence[AllocationPath]  # those with most bytes
+
+
+class Allocations(NamedTuple):
+    """Who allocated each block, by a tool that has recorded it; the groups have all live blocks."""
+
+    source: str  # "memcheck"
+    blocks: int
+    bytes: Annotated[int, Key("size_bytes")]  # that the program asked for
+    groups: Sequence[AllocatedGroup]
+    block: Optional[AllocationPath] = None  # the one that was asked for
+
+
 @dataclass(frozen=True)
 class HeapView:
     """The heap of one process or core."""
@@ -181,6 +215,7 @@ class HeapView:
     allocator: str = "glibc"  # whose blocks these are
     of_type: Optional[OneType] = None  # the blocks that `holders` count, where one type was asked for
     pools: Optional[Pools] = None  # 0 blocks if these have a small part of the heap; None: not looked for
+    allocations: Optional[Allocations] = None  # None: nothing has recorded who allocated the blocks
     notices: Sequence[Notice] = ()
 
 

@@ -13,7 +13,12 @@ from gdbmem.text import printable
 
 UNDER_VALGRIND = ("massif", "memcheck", "dhat")
 _NO_SNAPSHOTS = ("none",)
-_NO_GLIBC = (*UNDER_VALGRIND, "gperftools", "jemalloc")  # which replace malloc
+_NO_BLOCKS = (
+    "massif",
+    "dhat",
+    "gperftools",
+    "jemalloc",
+)  # which replace malloc, and list no block at a point
 _BYTES_ONLY = ("massif", "faults")
 _UNTRACED_BY = ("tracemalloc", "auto")
 
@@ -34,10 +39,10 @@ def _at_point(point: Point, engine: str) -> Iterator[tuple[str, str]]:
             f"under {engine} the ledger at '{printable(point.name)}' would be of valgrind's own memory",
             "take ledgers with 'engine: none' (or gperftools, jemalloc); snap and containers work here",
         )
-    if point.does("heap") and engine in _NO_GLIBC:
+    if point.does("heap") and engine in _NO_BLOCKS:
         yield (
-            f"under {engine} the heap at '{printable(point.name)}' is not glibc's malloc, which alone is read",
-            "take heaps with 'engine: none', tracemalloc or faults",
+            f"under {engine} the heap at '{printable(point.name)}' is not glibc's malloc, and its blocks are unknown",
+            "take heaps with 'engine: none', memcheck, tracemalloc or faults",
         )
     if point.does("snap") and engine in _NO_SNAPSHOTS:
         yield (

@@ -9,8 +9,8 @@ from typing import Any, Optional
 import gdb
 
 from gdbmem.debugger.command import Command, warn
-from gdbmem.debugger.location import frame_variables
-from gdbmem.debugger.program import selection_kept
+from gdbmem.debugger.location import frame_variables, real_pid
+from gdbmem.debugger.program import register, selection_kept
 from gdbmem.debugger.session import monitor, monitor_text, require_program, session
 from gdbmem.debugger.snapshots.snapshots import Captured, not_written, refuse_killed
 from gdbmem.debugger.terminal import console_on, symbol_at
@@ -20,12 +20,14 @@ from gdbmem.formats.opening import open_profile
 from gdbmem.formats.valgrind.memcheck import (
     AddressOwner,
     MemcheckPointer,
+    is_addressable,
     read_blocks,
     read_leak_search,
     read_place,
     read_pointers,
 )
 from gdbmem.heap import leaks
+from gdbmem.linux.memory.maps import read_maps
 from gdbmem.model.calltree import DEFINITELY, INDIRECTLY
 from gdbmem.model.leaks import Block, BlockHolders, Holder, LeakSearch
 from gdbmem.profiles.own_code import stack_sites
@@ -246,6 +248,36 @@ def _blocks(args: argparse.Namespace) -> None:
             stream.write(leaks.blocks_json(args.blocks, blocks, is_whole=len(blocks) < args.limit))
         else:
             leaks.print_blocks(args.blocks, blocks, console_on(stream), is_whole=len(blocks) < args.limit)
+
+
+# All blocks, for the graph of the heap.
+
+
+def blocks_under_memcheck() -> tuple[int, dict[str, object]]:
+    """Return the pid, and what a worker needs to know of it: all blocks, and which memory is valgrind's own."""
+    require_program()
+    pid = real_pid()
+    if pid is None:
+        raise TargetError("this program runs on another machine", slug="not-local", hint="run gdb there")
+    text = monitor_text(memcheck.search_command())
+    session.last_leak_search = "the last memheap"
+    search = read_leak_search(f"{text}\n".encode("utf-8", "surrogateescape"))
+    records = max((record.number for record in search.records), default=0)
+    said = monitor_text(memcheck.all_blocks_command(records)) if records else ""
+    counted = sum(one.blocks for one in search.sums.values())
+    stacks = [register("$sp")]
+    with selection_kept():
+        for thread in gdb.selected_inferior().threads():
+            thread.switch()
+            stacks.append(register("$sp"))
+    beside = [
+        (one.start, one.end)
+        for one in read_maps(pid)
+        if "w" in one.permissions
+        and not any(one.start <= at < one.end for at in stacks)
+        and not is_addressable(monitor_text(memcheck.addressable_command(one.start, 8)))
+    ]
+    return pid, {"listed": [said, counted], "beside": beside}
 
 
 # A snapshot under memcheck: the heap by path, and a leak search for its unreachable part.

@@ -505,6 +505,59 @@ def read_blocks(said: str) -> list[Block]:
     return found
 
 
+class ListedBlocks(NamedTuple):
+    """All blocks of a list of loss records, each with the number of its stack."""
+
+    addresses: list[int]
+    sizes: list[int]  # bytes that the program asked for
+    paths: list[int]
+    are_reached: list[bool]  # whether memcheck has found a pointer to the block
+    stacks: list[Sequence[Frame]]  # from the allocation outward
+    counted: int  # blocks that there are by the sums of the leak search
+
+
+def read_all_blocks(said: str, counted: int) -> ListedBlocks:
+    """Return the blocks in the answer to block_list for all records, of *counted* ones. Raises InputError."""
+    found = ListedBlocks([], [], [], [], [], counted)
+    numbers: dict[tuple[Frame, ...], int] = {}
+    stack: Optional[LeakStack] = None
+    path, is_reached = -1, False
+    for line in _lines(said):
+        match = _BLOCK.fullmatch(line)
+        if match is None:
+            frame = _FRAME.fullmatch(line)
+            if frame is not None and stack is not None:
+                _add_frame(stack, frame[1])
+            elif (record := _RECORD.fullmatch(line)) is not None:
+                stack = LeakStack("memcheck's answer")
+                is_reached = _KINDS[record[9]] == calltree.REACHABLE
+        elif not match[1]:  # others are listed with the record that counts them, too
+            if stack is not None:
+                path = numbers.setdefault(tuple(stack.frames), len(numbers))
+                stack = None
+            found.addresses.append(int(match[2], 16))
+            found.sizes.append(_number(match[3]))
+            found.paths.append(path)
+            found.are_reached.append(is_reached)
+    found.stacks.extend(numbers)
+    return found
+
+
+def _add_frame(stack: LeakStack, text: str) -> None:
+    try:
+        entry = read_node_text(text.encode("utf-8", "surrogateescape"))
+    except UnknownTextError:
+        raise InputError(
+            f"memcheck's answer has a frame that can't be read: {printable(text)}", slug="unknown-line"
+        ) from None
+    stack.add(entry.frame, entry.address)
+
+
+def is_addressable(said: str) -> bool:
+    """Return whether the answer to check_memory says that the program may use the memory."""
+    return any(line.endswith(" addressable") and " not " not in line for line in _lines(said))
+
+
 def read_pointers(said: str) -> list[MemcheckPointer]:
     """Return what the answer to who_points_at names."""
     found: list[MemcheckPointer] = []

@@ -173,7 +173,7 @@ LEDGERS = "program: a\nengine: none\npoints: [{at: m, do: [ledger]}, {at: n, do:
         ),
         (
             HEAPS.replace("none", "jemalloc"),
-            "3:15 under jemalloc the heap at 'm' is not glibc's malloc, which alone is read",
+            "3:15 under jemalloc the heap at 'm' is not glibc's malloc, and its blocks are unknown",
         ),
         (
             LEDGERS + "expect: [{between: [m, n], metric: rss, path: x, at_most: 0}]",
