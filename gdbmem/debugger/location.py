@@ -272,6 +272,24 @@ def _has_entries() -> bool:
     return bool(str(gdb.execute("complete maintenance info blocks", to_string=True)).strip())
 
 
+# Expressions and names of types that gdbmem writes: they are C's, whatever language the program is written in.
+#
+# gdb reads each in the language of the selected frame: Rust knows no symbol without debug information and no `unsigned
+# long`, Pascal and Ada no `&`, Modula-2 no 0x.
+
+
+def c_value(expression: str) -> gdb.Value:
+    """Return the value of *expression*, which is C's; raises gdb.error."""
+    with gdb_setting("language", "c"):
+        return gdb.parse_and_eval(expression)
+
+
+def c_type(name: str) -> gdb.Type:
+    """Return C's type *name*; raises gdb.error."""
+    with gdb_setting("language", "c"):
+        return gdb.lookup_type(name)
+
+
 # The user's settings of gdb, changed for a while.
 
 

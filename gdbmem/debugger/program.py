@@ -17,7 +17,7 @@ from typing import Callable, Optional, Union
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.location import VGDB_PID, gdb_setting, program_file
+from gdbmem.debugger.location import VGDB_PID, c_value, program_file
 from gdbmem.debugger.terminal import gdb_text
 from gdbmem.errors import TargetError, UsageError
 from gdbmem.linux.memory.process_memory import random_bytes
@@ -78,8 +78,7 @@ executions = _Executions()
 def address_of(function: str) -> int:
     """Return the address of *function*; raises TargetError if the program has none of that name."""
     try:
-        with gdb_setting("language", "c"):
-            return int(gdb.parse_and_eval(f"(unsigned long) &{function}"))
+        return int(c_value(f"(unsigned long) &{function}"))
     except gdb.error:
         raise _not_loaded(function) from None
 

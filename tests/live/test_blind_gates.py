@@ -10,6 +10,8 @@ import ctypes
 import errno
 import json
 import os
+import pwd
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -73,6 +75,7 @@ IN_NO_MAPPING = (
     "file", "messages", "detached", "unmapped", "pipes", "sockets", "registered", "aio", "posix",
     "semaphores", "empty-messages", "own-table",
 )  # fmt: skip
+LANGUAGES = ("rust", "pascal", "ada", "fortran", "d")  # those of gdb that read no cast of C's
 HELPERS = ("fork", "spawn", "clone", "twice", "popen", "system")
 SIZE, TIGHT, WIDE = 64 << 10, "256KiB", "100MiB"  # a round, of 20
 
@@ -97,11 +100,13 @@ def has_io_uring() -> bool:
 class Gates:
     """One run of a recipe, and what each gate says of it."""
 
-    def __init__(self, folder: Path, program: Path, engine: str, way: str, *, extra: str = "") -> None:
+    def __init__(
+        self, folder: Path, program: Path, engine: str, way: str, *, extra: str = "", do: str = "snap"
+    ) -> None:
         self.folder = folder
         recipe = (
             f"program: {program}\nargs: [{way}, '{SIZE}']\nengine: {engine}\ntimeout: 2min\n{extra}"
-            "points: [{at: mark, name: m}]\nexpect:\n"
+            f"points: [{{at: mark, name: m, do: [{do}]}}]\nexpect:\n"
             f"  - {{between: [m#1, m], at_most: {TIGHT}}}\n  - {{between: [m#1, m], at_most: {WIDE}}}\n"
         )
         (folder / "recipe.yaml").write_text(recipe)
@@ -202,6 +207,41 @@ def test_a_program_that_starts_other_programs_passes(
     how: str, engine: str, program: Program, tmp_path: Path
 ) -> None:
     gates = Gates(tmp_path, program("grows_unseen"), engine, f"help-{how}")
+    assert gates.judged == ["met", "met"], gates.reasons
+
+
+RUST = """
+#[no_mangle] #[inline(never)] pub extern "C" fn mark(round: usize) { std::hint::black_box(round); }
+fn main() {
+    let leaks = std::env::args().nth(1).as_deref() == Some("malloc");
+    for round in 0..20 {
+        let block = std::hint::black_box(vec![1u8; 65536]);
+        if leaks { std::mem::forget(block); }
+        mark(round);
+    }
+}
+"""
+
+
+@pytest.mark.parametrize("way", ["malloc", "none"])
+def test_a_program_in_a_language_with_another_syntax_is_judged(way: str, tmp_path: Path) -> None:
+    """gdb reads an expression such as a cast of C's in the language of the frame: no snapshot was taken."""
+    if shutil.which("rustc") is None:
+        pytest.skip("rustc is not installed")
+    (tmp_path / "grows.rs").write_text(RUST)
+    # rustup finds its compilers below the user's home, which tests have not.
+    home = {**os.environ, "HOME": pwd.getpwuid(os.getuid()).pw_dir}
+    subprocess.run(["rustc", "-g", "-O", "grows.rs"], cwd=tmp_path, check=True, env=home)
+    gates = Gates(tmp_path, tmp_path / "grows", "massif", way)
+    assert gates.judged == ["not_met" if way == "malloc" else "met", "met"], gates.reasons
+
+
+@pytest.mark.parametrize("language", cover(LANGUAGES, lambda language: language == "pascal"))
+def test_a_program_is_judged_whatever_language_gdb_reads_expressions_in(
+    language: str, program: Program, tmp_path: Path
+) -> None:
+    do = f"gdb: set language {language}, snap"
+    gates = Gates(tmp_path, program("grows_unseen"), "massif", "none", do=do)
     assert gates.judged == ["met", "met"], gates.reasons
 
 

@@ -15,7 +15,14 @@ from gdbmem.containers.survey import Surveyor
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.containers.type_plans import Planner
 from gdbmem.debugger.ledger.explain import read_ledger_here
-from gdbmem.debugger.location import frame_variables, frames_from, gdb_setting, program_runs, real_pid
+from gdbmem.debugger.location import (
+    frame_variables,
+    frames_from,
+    gdb_setting,
+    program_runs,
+    real_pid,
+    stack_pointer,
+)
 from gdbmem.debugger.memwatch.gauges.gauge import HeapReader
 from gdbmem.debugger.program import GdbMemory, selection_kept
 from gdbmem.debugger.saved_results import keep_survey, kept_survey, saved_names
@@ -229,7 +236,7 @@ def _memory() -> Memory:
 
 
 def _same_stack(memory: Memory) -> bool:
-    stack = int(gdb.parse_and_eval("(unsigned long)$sp"))
+    stack = stack_pointer(gdb.newest_frame())
     return memory.read(stack, 64) == GdbMemory().read(stack, 64)
 
 

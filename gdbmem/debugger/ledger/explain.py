@@ -13,7 +13,7 @@ import gdb
 from gdbmem.allocators.others import replacement_among
 from gdbmem.commands.arguments import LEDGER_OPTIONS, check_alone, check_views_apart
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.location import program_runs, real_pid
+from gdbmem.debugger.location import c_type, program_runs, real_pid
 from gdbmem.debugger.names import class_names
 from gdbmem.debugger.program import register, selection_kept, thread_pointer
 from gdbmem.debugger.terminal import console_on, gdb_text
@@ -221,7 +221,7 @@ def address_in(text: str, option: str) -> int:
     """Return the value of gdb's expression *text*, given for *option*, as an address: a number or a pointer."""
     try:
         value = gdb.parse_and_eval(text)
-        return int(value.cast(gdb.lookup_type("unsigned long")))
+        return int(value.cast(c_type("unsigned long")))
     except gdb.error as error:
         raise UsageError(
             f"{option} can't use {printable(text)}: {printable(str(error))}",

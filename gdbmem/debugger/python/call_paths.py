@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Optional
 
 import gdb
 
-from gdbmem.debugger.location import current_place, loaded_files, program_file, real_pid
+from gdbmem.debugger.location import current_place, loaded_files, program_file, real_pid, stack_pointer
 from gdbmem.debugger.program import NATIVE, VALGRIND, target_kind, thread_pointer
 from gdbmem.debugger.session import session
 from gdbmem.debugger.terminal import library_at
@@ -106,8 +106,7 @@ def with_python(
     """
     if not calls:
         return list(native)
-    word = gdb.lookup_type("unsigned long")
-    stack_pointers = [int(frame.read_register("sp").cast(word)) & (1 << 64) - 1 for frame in frames]
+    stack_pointers = [stack_pointer(frame) for frame in frames]
     in_objects = [one._replace(object=object_at(frame.pc())) for frame, one in zip(frames, native)]
     named = [whole if is_interpreters(whole) else one for whole, one in zip(in_objects, native)]
     return interleave(named, calls, stack_pointers)

@@ -14,7 +14,7 @@ from gdbmem.allocators.cpython.frames import FrameReader
 from gdbmem.api.python import KEEP_TRACES, ReportWords
 from gdbmem.debugger.command import Command
 from gdbmem.debugger.ledger.explain import core_path, local_pid, threads_here
-from gdbmem.debugger.location import program_file
+from gdbmem.debugger.location import program_file, stack_pointer
 from gdbmem.debugger.program import selection_kept, thread_pointer
 from gdbmem.debugger.terminal import console_on, library_at, source_file
 from gdbmem.errors import TargetError, ToolError, UsageError
@@ -129,7 +129,6 @@ def _native_frames() -> tuple[list[Frame], list[int]]:
     """Return the selected thread's frames, innermost first, with library or program, and their stack pointers."""
     frames: list[Frame] = []
     stack_pointers: list[int] = []
-    word = gdb.lookup_type("unsigned long")
     try:
         frame: Optional[gdb.Frame] = gdb.newest_frame()
         while frame is not None and len(frames) < _MOST_FRAMES:
@@ -144,7 +143,7 @@ def _native_frames() -> tuple[list[Frame], list[int]]:
                     frame.type() == gdb.INLINE_FRAME,
                 )
             )
-            stack_pointers.append(int(frame.read_register("sp").cast(word)) & (1 << 64) - 1)
+            stack_pointers.append(stack_pointer(frame))
             frame = frame.older()
     except gdb.error:
         pass  # the rest can't be unwound

@@ -13,7 +13,7 @@ import gdb
 
 from gdbmem.allocators.others import linked_in
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.location import current_thread, entry, loaded_files, real_pid
+from gdbmem.debugger.location import current_thread, entry, loaded_files, real_pid, stack_pointer
 from gdbmem.debugger.program import executions
 from gdbmem.debugger.python.call_paths import place_and_python
 from gdbmem.debugger.session import monitor, not_under_massif, require_program, require_snapshots, session
@@ -164,7 +164,7 @@ def _live_stack(mappings: Sequence[MemoryMapping]) -> int:
     thread = gdb.selected_thread()
     if thread is None or thread.num != 1:
         return 0
-    pointer = int(gdb.parse_and_eval("(unsigned long) $sp"))
+    pointer = stack_pointer(gdb.newest_frame())
     stack = mapping_at(mappings, pointer)
     if stack is None or not is_first_stack(stack):
         return 0

@@ -180,7 +180,7 @@ def _waits_for_signal(address: int, pointer: int) -> bool:
     frame = gdb.newest_frame()
     with contextlib.suppress(gdb.error):
         is_there = (int(frame.pc()), int(frame.read_register("sp"))) == (address, pointer)
-        return is_there and int(gdb.parse_and_eval("$_siginfo.si_signo")) != SIGTRAP
+        return is_there and int(gdb.parse_and_eval("$_siginfo")["si_signo"]) != SIGTRAP
     return False
 
 

@@ -14,7 +14,7 @@ from typing import Callable, NamedTuple, Optional, TextIO, Union
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.location import real_pid
+from gdbmem.debugger.location import c_value, real_pid
 from gdbmem.debugger.memwatch.commands.command import Driving
 from gdbmem.debugger.memwatch.commands.showing import source_lines
 from gdbmem.debugger.memwatch.driving.function_code import LineStart, find_place
@@ -74,8 +74,7 @@ _X86, _ARM = _Buffer("rdi", 6, 7), _Buffer("x0", 13, 11)
 def departures() -> Iterator[Departure]:
     """Yield the locations to watch in the selected inferior."""
     with contextlib.suppress(gdb.error):  # a program without exceptions
-        if gdb.parse_and_eval("&__cxa_begin_catch"):
-            yield Departure("*__cxa_begin_catch", _handler)
+        yield Departure(f"*{int(c_value('&__cxa_begin_catch')):#x}", _handler)
     # Not every C library is built with probes.
     if "longjmp_target" in str(gdb.execute("info probes stap libc ^longjmp_target$", to_string=True)):
         yield Departure(
@@ -86,7 +85,7 @@ def departures() -> Iterator[Departure]:
     addresses = set()
     for name in _JUMPS:
         with contextlib.suppress(gdb.error):
-            addresses.add(int(gdb.parse_and_eval(f"(long) &{name}")))
+            addresses.add(int(c_value(f"(long) &{name}")))
     for address in sorted(addresses):
         yield Departure(f"*{address:#x}", _jump_target)
 
@@ -105,7 +104,7 @@ def _jump_target() -> Optional[Landing]:
     stack, address = (_word(buffer + 8 * number) for number in (layout.stack, layout.address))
     if not 0 <= stack - here < _DEEPEST_BYTES:
         # glibc keeps them mangled.
-        guard = _word(int(gdb.parse_and_eval("(long) &__pointer_chk_guard"))) if is_arm else _x86_guard()
+        guard = _word(int(c_value("(long) &__pointer_chk_guard"))) if is_arm else _x86_guard()
         stack, address = (
             (value if is_arm else (value >> 17 | value << 47) & _WORD) ^ guard for value in (stack, address)
         )

@@ -12,6 +12,7 @@ from gdbmem.debugger.inlined_code import Kind, LargeFunctionError, read_inlined_
 from gdbmem.debugger.location import (
     BlockKey,
     block_key,
+    c_value,
     function_blocks,
     function_frame,
     function_key,
@@ -275,6 +276,6 @@ def _ends(code: FunctionCode, addresses: set[int], *, calls: bool) -> Ends:
 
 def _has_exceptions() -> bool:
     try:
-        return bool(gdb.parse_and_eval("&__cxa_begin_catch"))
+        return bool(c_value("&__cxa_begin_catch"))
     except gdb.error:
         return False

@@ -14,7 +14,7 @@ from gdbmem.allocators.glibc.in_use import MOST_CHUNKS, GlibcHeap, InUse, tcache
 from gdbmem.allocators.glibc.layout import LibcFacts, Struct, locate
 from gdbmem.allocators.others import replacement_among
 from gdbmem.debugger import program
-from gdbmem.debugger.location import real_pid
+from gdbmem.debugger.location import c_value, real_pid
 from gdbmem.debugger.memwatch.commands.settings import setting
 from gdbmem.errors import TargetError, UsageError
 from gdbmem.linux.memory.maps import Mapping, mappings_of, parse_rss
@@ -522,7 +522,7 @@ class HeapReader:
 def _by_symbols() -> Optional[_Place]:
     """Find the main arena by libc's own debug information."""
     try:
-        arena = gdb.parse_and_eval("&main_arena")
+        arena = c_value("&main_arena")
         kind = arena.dereference().type
         state = Struct({field.name: field.bitpos // 8 for field in kind.fields()}, kind.sizeof)
     except (gdb.error, TypeError):
@@ -530,7 +530,7 @@ def _by_symbols() -> Optional[_Place]:
     if not {"bins", "top", "next", "system_mem"} <= state.offsets.keys():
         return None
     try:
-        mapped: Optional[int] = int(gdb.parse_and_eval("&mp_.mmapped_mem"))
+        mapped: Optional[int] = int(c_value("&mp_.mmapped_mem"))
     except gdb.error:
         mapped = None
     return _Place(int(arena), state, mapped)
