@@ -227,11 +227,16 @@ class Diff(_DiffColumns):
 
 
 LEDGER_METRICS = ("rss", "retained")  # measured by ledgers
-LEAKED, HELD = "leaked", "held"
+LEAKED, HELD = "leaked", "retained by a holder"
 GRAPH_METRICS = (LEAKED, HELD)  # measured by heaps with their holders; all others by heap snapshots
 UNTRACED = "untraced"  # of tracemalloc's snapshots: what is resident and not traced
 OF_PROCESS = (*LEDGER_METRICS, *GRAPH_METRICS, UNTRACED)  # which have no paths
 HEAP, BLOCKS = "heap", "blocks"
+
+
+def metric_name(metric: str) -> str:
+    """Return the word for *metric* in recipes and documents."""
+    return "retained" if metric == HELD else metric
 
 
 class Position(NamedTuple):
@@ -251,12 +256,12 @@ class Expectation(NamedTuple):
     after: str
     position: Annotated[Position, Key(rows=True)]
     # One of heap, blocks, untraced, rss (the resident set), retained (freed memory that malloc keeps), leaked (what no
-    # word leads to) and held (what a holder retains).
+    # word leads to) and HELD (what a holder retains).
     metric: str = "heap"
     at_most: Optional[int] = None
     at_least: Optional[int] = None
     path: str = ""  # a regular expression; "": the whole heap
-    holder: str = ""  # of the metric held
+    holder: str = ""  # of the metric HELD
 
     @property
     def limit(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gdbmem.errors import InputError
-from gdbmem.model.diff import BLOCKS, GRAPH_METRICS, LEDGER_METRICS, UNTRACED, Position
+from gdbmem.model.diff import BLOCKS, GRAPH_METRICS, LEDGER_METRICS, UNTRACED, Position, metric_name
 from gdbmem.recipes.recipe import Pair, Point, Recipe
 from gdbmem.recipes.yaml_text import Reader, located
 from gdbmem.runs.distrust import split_name
@@ -100,6 +100,5 @@ def check_pair(reader: Reader, pair: Pair, points: Sequence[Point], *, metric: s
     for name, records in zip((pair.before, pair.after), both):
         if wanted not in records:
             what = "no snapshot" if wanted == "snap" else f"no {wanted}"
-            reader.problem(
-                pair.position, f"point '{printable(name)}' takes {what}, which '{metric}' needs", hint
-            )
+            needs = f"which '{metric_name(metric)}' needs"
+            reader.problem(pair.position, f"point '{printable(name)}' takes {what}, {needs}", hint)

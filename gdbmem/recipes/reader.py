@@ -13,7 +13,7 @@ import yaml
 
 from gdbmem.engines.massif import TIME_UNITS
 from gdbmem.errors import InputError
-from gdbmem.model.diff import BLOCKS, GRAPH_METRICS, HELD, OF_PROCESS, UNTRACED, Expectation
+from gdbmem.model.diff import BLOCKS, HELD, LEAKED, OF_PROCESS, UNTRACED, Expectation, metric_name
 from gdbmem.recipes.abilities import check_pair, refusals
 from gdbmem.recipes.recipe import SNAPSHOT_ONLY, Action, HitFilter, Pair, Point, Recipe
 from gdbmem.recipes.yaml_text import Reader, RecipeError, compose, position_of, read_text, suggest
@@ -25,7 +25,7 @@ KEYS = (
 )  # fmt: skip
 POINT_KEYS = ("at", "name", "when", "hits", "after", "do")
 HIT_KEYS = ("only", "every", "first")
-EXPECT_KEYS = ("between", "metric", "at_most", "at_least", "path", "holder")
+EXPECT_KEYS = ("between", "metric", "at_most", "at_least", "path", "retained")
 OPTION_KEYS = (
     "threshold", "pages-as-heap", "time-unit", "stacks", "alloc-fn", "massif-opt", "valgrind-opt",
     "trace-children", "sample-rate", "dump-interval", "frames", "period",
@@ -34,7 +34,7 @@ ENGINES = (
     "massif", "memcheck", "gperftools", "jemalloc", "dhat", "heaptrack", "tracemalloc", "faults", "none", "auto",
 )  # fmt: skip
 WHOLE_RUN_ENGINES = ("dhat", "heaptrack")  # which take no snapshots
-METRICS = ("heap", BLOCKS, UNTRACED, "rss", "retained", *GRAPH_METRICS)
+METRICS = ("heap", BLOCKS, UNTRACED, "rss", "retained", LEAKED)  # HELD is a key of its own, retained: NAME
 ACTIONS = ("snap", "ledger", "containers", "heap", "backtrace", "print", "gdb")
 
 _WITH_ARGUMENT = {"print": "{print: EXPRESSION}", "gdb": "{gdb: COMMAND}"}
@@ -371,7 +371,16 @@ def _expectation(reader: Reader, node: yaml.Node, points: Sequence[Point]) -> Op
             "for both write two expectations" if "at_most" in nodes else "write it as in at_most: 1MiB",
         )
     pair = _pair(reader, nodes["between"], "'between'", points) if "between" in nodes else None
-    metric = reader.choice(nodes["metric"], "metric", METRICS) if "metric" in nodes else "heap"
+    holder = reader.line(nodes["retained"], "'retained'") if "retained" in nodes else ""
+    metric = HELD if "retained" in nodes else "heap"
+    if "metric" in nodes:
+        metric = reader.choice(nodes["metric"], "metric", METRICS)
+        if "retained" in nodes:
+            reader.problem(
+                nodes["metric"],
+                "'retained:' names a holder and excludes 'metric:'",
+                "write it as in retained: tasks, at_most: 1MiB",
+            )
     expectation = Expectation(
         before=pair.before if pair else "",
         after=pair.after if pair else "",
@@ -380,17 +389,15 @@ def _expectation(reader: Reader, node: yaml.Node, points: Sequence[Point]) -> Op
         at_most=_limit(reader, nodes.get("at_most"), "'at_most'", metric),
         at_least=_limit(reader, nodes.get("at_least"), "'at_least'", metric),
         path=_pattern(reader, nodes["path"]) if "path" in nodes else "",
-        holder=reader.line(nodes["holder"], "'holder'") if "holder" in nodes else "",
+        holder=holder,
     )
     if pair and expectation.metric:
         check_pair(reader, pair, points, metric=expectation.metric)
     if expectation.path and expectation.metric in OF_PROCESS:
         reader.problem(
-            nodes["path"], f"metric '{expectation.metric}' is of the whole process", "leave out 'path:'"
-        )
-    if (metric == HELD) != bool(expectation.holder):
-        reader.problem(
-            node, f"'holder:' belongs to metric '{HELD}'", "write it as in metric: held, holder: tasks"
+            nodes["path"],
+            f"metric '{metric_name(expectation.metric)}' is of the whole process",
+            "leave out 'path:'",
         )
     return expectation
 

@@ -13,7 +13,16 @@ from gdbmem.json_values import as_json
 from gdbmem.ledger.answer import DAMAGES, retained_bytes
 from gdbmem.model.calltree import FAULTED_BYTES, GROWN_BYTES, HEAP_BYTES, PRUNED, Frame, memory_noun
 from gdbmem.model.calltree import UNTRACED as UNTRACED_BYTES
-from gdbmem.model.diff import BLOCKS, HELD, LEAKED, UNTRACED, Diff, Expectation, ExpectationVerdict
+from gdbmem.model.diff import (
+    BLOCKS,
+    HELD,
+    LEAKED,
+    UNTRACED,
+    Diff,
+    Expectation,
+    ExpectationVerdict,
+    metric_name,
+)
 from gdbmem.model.heap_graph import HeapLimit, SavedHeap
 from gdbmem.model.judgement import AT_LEAST, AT_MOST, BYTES, NOT_JUDGED, NOT_MET, Judgement, Unseen
 from gdbmem.model.ledger import Ledger
@@ -77,7 +86,7 @@ def verdict_object(verdict: ExpectationVerdict) -> dict[str, object]:
     expectation = verdict.expectation
     return {
         "between": [expectation.before, expectation.after],
-        "metric": expectation.metric,
+        "metric": metric_name(expectation.metric),
         "path": expectation.path or None,
         "holder": expectation.holder or None,
         "met": verdict.met,
@@ -89,7 +98,7 @@ def verdict_object(verdict: ExpectationVerdict) -> dict[str, object]:
 
 def case_name(expectation: Expectation) -> str:
     """Return the name of the test case of *expectation* in JUnit XML."""
-    what = f"path {expectation.path}" if expectation.path else expectation.metric
+    what = f"path {expectation.path}" if expectation.path else metric_name(expectation.metric)
     what += f" {expectation.holder}" if expectation.holder else ""
     limit = "at_most" if expectation.at_most is not None else "at_least"
     unit = BLOCKS if expectation.metric == BLOCKS else "B"

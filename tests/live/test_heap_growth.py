@@ -221,16 +221,16 @@ points:
 diff: [["idle#1", "idle#2"], ["idle#1", idle]]
 expect:
   - {between: ["idle#1", "idle#2"], metric: leaked, at_most: 0}
-  - {between: ["idle#1", "idle#2"], metric: held, holder: cache, at_most: 1KiB}
-  - {between: ["idle#1", "idle#2"], metric: held, holder: cache, at_least: 100KiB}
+  - {between: ["idle#1", "idle#2"], retained: cache, at_most: 1KiB}
+  - {between: ["idle#1", "idle#2"], retained: cache, at_least: 100KiB}
   - {between: ["idle#2", idle], metric: leaked, at_most: 0}
-  - {between: ["idle#1", "idle#2"], metric: held, holder: cahce, at_most: 1MiB}
+  - {between: ["idle#1", "idle#2"], retained: cahce, at_most: 1MiB}
 """
 
 
 def test_a_recipe_judges_what_is_lost_and_what_a_holder_retains(moments: Path, tmp_path: Path) -> None:
     (tmp_path / "words").write_text("grow\nforget\nlose\n")
-    played = play(RECIPE, tmp_path, "--json", "--run", "run", program=moments)
+    played = play(RECIPE, tmp_path, "--json", "--run", "run", "--junit", "verdicts.xml", program=moments)
     found = json.loads(played.out)
     (point,) = found["points"]
     assert point["heaps"] == ["idle", "idle#2", "idle#3", "idle#4"]
@@ -242,6 +242,14 @@ def test_a_recipe_judges_what_is_lost_and_what_a_holder_retains(moments: Path, t
     # A stale word on the stack may lead to the last of the blocks of 48 bytes (with glibc 2.43).
     assert lost["measured"] in (6 * COUNT * ENTRY + COUNT * 48, 6 * COUNT * ENTRY + (COUNT - 1) * 48)
     assert "no holder of this heap is called 'cahce'" in found["expectations"][4]["text"]
+    assert [(one["metric"], one["holder"]) for one in found["expectations"][:2]] == [
+        ("leaked", None),
+        ("retained", "cache"),
+    ]
+    suite = (tmp_path / "verdicts.xml").read_text()
+    assert 'name="retained cache from idle#1 to idle#2 at_most 1024 B' in suite
+    assert 'name="leaked from idle#1 to idle#2 at_most 0 B' in suite
+    assert (suite.count("<failure"), suite.count("<error")) == (2, 1)
     grown, whole = found["heap_diffs"]
     assert grown["between"] == ["idle#1", "idle#2"]
     assert whole["lost"]["least_bytes"] == lost["measured"]

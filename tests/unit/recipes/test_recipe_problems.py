@@ -165,11 +165,19 @@ LEDGERS = "program: a\nengine: none\npoints: [{at: m, do: [ledger]}, {at: n, do:
         ),
         (
             HEAPS + "expect: [{between: [m, n], metric: held, at_most: 0}]",
-            "4:10 'holder:' belongs to metric 'held'; write it as in metric: held, holder: tasks",
+            "4:36 unknown metric 'held'",
         ),
         (
-            HEAPS + "expect: [{between: [m, n], metric: leaked, holder: x, at_most: 0}]",
-            "4:10 'holder:' belongs to metric 'held'; write it as in metric: held, holder: tasks",
+            HEAPS + "expect: [{between: [m, n], metric: leaked, retained: x, at_most: 0}]",
+            "4:36 'retained:' names a holder and excludes 'metric:'; write it as in retained: tasks",
+        ),
+        (
+            HEAD + "expect: [{between: [m, end], retained: tasks, at_most: 0}]",
+            "3:20 point 'm' takes no heap, which 'retained' needs; add heap",
+        ),
+        (
+            HEAPS + "expect: [{between: [m, n], retained: tasks, path: x, at_most: 0}]",
+            "4:51 metric 'retained' is of the whole process; leave out 'path:'",
         ),
         (
             HEAPS.replace("none", "jemalloc"),
