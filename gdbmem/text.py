@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 import warnings
 
 from gdbmem.errors import InputError
@@ -19,6 +18,8 @@ def printable(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
+    import unicodedata  # gdb starts sooner without it
+
     return "".join(
         _escape(char) if unicodedata.category(char) in _UNSAFE_CATEGORIES else char for char in text
     )
