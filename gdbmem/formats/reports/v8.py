@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
-from gdbmem.arrays import has_numpy, import_numpy
+from gdbmem.arrays import import_numpy
 from gdbmem.errors import InputError, Notice
 from gdbmem.files import Data, JsonObject
 from gdbmem.formats.json_profiles import read_json_profile
@@ -43,7 +42,6 @@ _GROUPS = {
     "regexp": "RegExp",
 }
 _NAME_BITS = 40
-_QUICKLY_FROM_BYTES = 1 << 20  # importing numpy takes as long as the other way for less
 _BY_NAME = ("object", "native")
 
 
@@ -110,24 +108,21 @@ def _sums(
     """Return bytes and number of the nodes of each type and name, and how many nodes there are."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
     count = 0
-    rest: Any = array("q")
-    grouped = _grouped_quickly if end - start > _QUICKLY_FROM_BYTES and has_numpy() else _grouped
+    np = import_numpy()
+    rest: Any = np.zeros(0, np.int64)
     for part in _parts(data, start, end):
         if part.translate(None, b"0123456789, \r\n\t"):
             raise _damaged(source, "a list of numbers")
         try:
-            numbers = _numbers(part, rest, is_quick=grouped is _grouped_quickly)
+            numbers = np.concatenate((rest, np.fromstring(part, np.int64, sep=",")))
         except OverflowError:
             raise _damaged(source, "sizes that are possible") from None
-        if (
-            len(numbers)
-            and not 0 <= (numbers.max() if grouped is _grouped_quickly else max(numbers)) < _LARGEST_NUMBER
-        ):
+        if len(numbers) and not 0 <= numbers.max() < _LARGEST_NUMBER:
             raise _damaged(source, "sizes that are possible")
         whole = len(numbers) // layout.width * layout.width
         rest = numbers[whole:]
         count += whole // layout.width
-        for key, (size, blocks) in grouped(numbers[:whole], layout):
+        for key, (size, blocks) in _grouped(numbers[:whole], layout):
             if not 0 <= key[0] < len(layout.types) or size < 0:
                 raise _damaged(source, "nodes of known types")
             before = found.get(key, (0, 0))
@@ -147,24 +142,8 @@ def _parts(data: Data, start: int, end: int) -> Iterator[bytes]:
         start = stop + 1
 
 
-def _numbers(part: bytes, rest: Any, *, is_quick: bool) -> Any:
-    """Return the numbers in *part* behind those of *rest*."""
-    if not is_quick:
-        return rest + array("q", map(int, part.replace(b",", b" ").split()))
-    np = import_numpy()
-    return np.concatenate((np.asarray(rest, np.int64), np.fromstring(part, np.int64, sep=",")))
-
-
 def _grouped(numbers: Any, layout: _Layout) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield type and name (0: that of all of the type) of nodes with bytes and number; some come several times."""
-    has_names = dict(enumerate(layout.has_names))
-    types, names, sizes = (numbers[at :: layout.width] for at in (layout.type, layout.name, layout.size))
-    for kind, name, size in zip(types, names, sizes):
-        yield (kind, name if has_names.get(kind) else 0), (size, 1)
-
-
-def _grouped_quickly(numbers: Any, layout: _Layout) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield what _grouped() does, by columns of numpy, each type and name once."""
+    """Yield type and name (0: that of all of the type) of nodes with bytes and number, each once."""
     np = import_numpy()
     if not len(numbers):
         return

@@ -54,11 +54,9 @@ def shown(path: Path) -> dict[str, tuple[int, int]]:
     return rows
 
 
-@pytest.mark.parametrize("is_quick", [False, True])
 def test_objects_are_summed_by_constructor_and_others_by_what_they_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_quick: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(v8, "_QUICKLY_FROM_BYTES", 0 if is_quick else 1 << 40)
     monkeypatch.setattr(v8, "_STEP_BYTES", 40)
     file = tmp_path / "a"
     file.write_bytes(snapshot(NODES))
@@ -69,11 +67,9 @@ def test_objects_are_summed_by_constructor_and_others_by_what_they_are(
     assert read(file).source_format == "heapsnapshot"
 
 
-@pytest.mark.parametrize("is_quick", [False, True])
 def test_a_heap_of_many_different_strings_takes_no_more_memory_than_one_of_equal_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_quick: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(v8, "_QUICKLY_FROM_BYTES", 0 if is_quick else 1 << 40)
     summed = v8._sums
     results: list[Any] = []
 
@@ -89,11 +85,7 @@ def test_a_heap_of_many_different_strings_takes_no_more_memory_than_one_of_equal
     assert len(of_types) == 1
 
 
-@pytest.mark.parametrize("is_quick", [False, True])
-def test_a_snapshot_that_was_cut_or_changed_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_quick: bool
-) -> None:
-    monkeypatch.setattr(v8, "_QUICKLY_FROM_BYTES", 0 if is_quick else 1 << 40)
+def test_a_snapshot_that_was_cut_or_changed_is_refused(tmp_path: Path) -> None:
     text, file = snapshot(NODES), tmp_path / "a"
     changed = [text[:end] for end in range(1, len(text))]
     changed += [
