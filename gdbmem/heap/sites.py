@@ -8,7 +8,7 @@ from typing import NamedTuple
 from gdbmem.heap.text import HolderWords
 from gdbmem.model.calltree import Snapshot
 from gdbmem.model.heap_graph import HeapView, Part
-from gdbmem.profiles.sized_paths import SizedPath, chunk_bytes, sized_paths
+from gdbmem.profiles.sized_paths import JOINED, SizedPath, chunk_bytes, sized_paths
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console
 from gdbmem.terminal.document import Document
@@ -41,14 +41,7 @@ class HeapSites(NamedTuple):
                 "block_bytes": one.block_bytes,
                 "blocks": one.blocks,
                 "holder": one.holder or None,
-                "paths": [
-                    {
-                        "block_bytes": path.block_bytes,
-                        "blocks": path.blocks,
-                        "frames": [frame._asdict() for frame in path.row.frames],
-                    }
-                    for path in one.paths
-                ],
+                "paths": [path.document() for path in one.paths],
             }
             for one in self.sizes
         ]
@@ -76,11 +69,7 @@ class HeapSites(NamedTuple):
             if self.mixed
             else ""
         )
-        console.print(
-            "The two are joined by size, so it is likely but not certain that a block comes from the given path."
-            f"{mixed}",
-            soft_wrap=True,
-        )
+        console.print(f"{JOINED}{mixed}", soft_wrap=True)
 
 
 def join_sites(view: HeapView, say: HolderWords, snapshot: Snapshot, source_format: str) -> HeapSites:

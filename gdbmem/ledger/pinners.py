@@ -16,7 +16,7 @@ from typing import Callable, NamedTuple
 from gdbmem.json_values import as_json
 from gdbmem.model.calltree import Snapshot
 from gdbmem.model.ledger import Ledger, OtherMalloc
-from gdbmem.profiles.sized_paths import SizedPath, chunk_bytes, sized_paths
+from gdbmem.profiles.sized_paths import JOINED, SizedPath, chunk_bytes, sized_paths
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console
 from gdbmem.terminal.document import Document
@@ -88,14 +88,7 @@ class PinnerPaths(NamedTuple):
         sizes = [
             {
                 **as_json(one.size, "size_bytes", "live", "pinned_bytes"),
-                "paths": [
-                    {
-                        "block_bytes": path.block_bytes,
-                        "blocks": path.blocks,
-                        "frames": [frame._asdict() for frame in path.row.frames],
-                    }
-                    for path in one.paths
-                ],
+                "paths": [path.document() for path in one.paths],
             }
             for one in self.sizes
         ]
@@ -127,7 +120,7 @@ class PinnerPaths(NamedTuple):
             f"\nCall paths that allocate blocks of the sizes that pin free pages, by {source}", soft_wrap=True
         )
         console.print(table)
-        said = "The two are joined by size, so it is likely but not certain that a block comes from the given path."
+        said = JOINED
         if self.is_sampled:
             said += " The snapshot is of samples: the numbers are estimates, and paths with few bytes are missing."
         if self.mixed:

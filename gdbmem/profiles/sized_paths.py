@@ -15,8 +15,10 @@ from gdbmem.profiles.diff import as_growth
 from gdbmem.profiles.own_code import describe_site
 from gdbmem.profiles.paths import Query
 from gdbmem.profiles.ranking import Row, rank
+from gdbmem.terminal.document import Document
 from gdbmem.text import printable
 
+JOINED = "The two are joined by size, so it is likely but not certain that a block comes from the given path."
 _ROUNDING = ("jemalloc",)  # formats with the allocator's size classes in place of requested sizes
 
 
@@ -32,6 +34,11 @@ class SizedPath(NamedTuple):
         """The allocation site, safe to print."""
         site = self.row.site
         return describe_site(site) if site is not None else "call sites that are not listed"
+
+    def document(self) -> Document:
+        """Return the path as JSON values."""
+        frames = [frame._asdict() for frame in self.row.frames]
+        return {"block_bytes": self.block_bytes, "blocks": self.blocks, "frames": frames}
 
 
 def sized_paths(
