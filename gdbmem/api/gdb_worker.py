@@ -45,17 +45,19 @@ def _stopped(request: JsonObject) -> tuple[ProcMemory, list[ThreadPointers]]:
 
 
 def _ledger(request: JsonObject) -> str:
-    """Return the ledger, and the answers about single blocks if there are queries."""
+    """Return the ledger, and the answers about single blocks; null if there are no queries."""
     from gdbmem.inspection.block_queries import BlockQueries  # this and what follows: each job's own
     from gdbmem.inspection.read_process import explain_stopped  # as above
     from gdbmem.ledger.document import ledger_json  # as above
 
-    queries = BlockQueries.ordered(request["queries"]) if "queries" in request else None
-    swapped = bool(request.get("swapped"))
+    order = request["queries"]
+    queries = None if order is None else BlockQueries.ordered(order)
     memory, threads = _stopped(request)
-    ledger = explain_stopped(request["pid"], request["name"], memory, threads, look=queries, swapped=swapped)
-    text = ledger_json(ledger)
-    return text if queries is None else json.dumps({"ledger": text, "queries": queries.document()})
+    ledger = explain_stopped(
+        request["pid"], request["name"], memory, threads, look=queries, swapped=request["swapped"]
+    )
+    answers = None if queries is None else queries.document()
+    return json.dumps({"ledger": ledger_json(ledger), "queries": answers})
 
 
 def _heap(request: JsonObject) -> str:

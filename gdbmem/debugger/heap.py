@@ -15,10 +15,11 @@ from gdbmem.debugger.session import session
 from gdbmem.debugger.snapshots.leaks import blocks_under_memcheck
 from gdbmem.debugger.terminal import console_on
 from gdbmem.engines import memcheck
-from gdbmem.errors import ToolError, UsageError
+from gdbmem.errors import UsageError
 from gdbmem.formats.documents import read_heap_view
 from gdbmem.heap.text import HolderWords, heap_json, mangled_names, print_heap, write_growth
 from gdbmem.inspection import worker_requests
+from gdbmem.inspection.interpreters import no_interpreter
 from gdbmem.json_values import MISFITS, as_json, from_json
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import check_analysable
@@ -115,8 +116,4 @@ def _answer(request: dict[str, object], descriptor: int | None) -> Any:
             return json.loads(answer)
         except MISFITS:
             continue
-    raise ToolError(
-        "memheap needs the Python that gdbmem was installed into, which was not found",
-        slug="python-worker-missing",
-        hint="name it: GDBMEM_PYTHON=/path/to/python",
-    )
+    raise no_interpreter("memheap")

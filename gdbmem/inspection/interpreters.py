@@ -54,9 +54,14 @@ def own_python(what: str, module: str) -> tuple[list[str], Mapping[str, str]]:
     """
     python = next(iter(interpreters()), None)
     if python is None:
-        raise ToolError(
-            f"{what} needs the Python that gdbmem was installed into, which was not found",
-            slug="python-worker-missing",
-            hint="name it: GDBMEM_PYTHON=/path/to/python",
-        )
+        raise no_interpreter(what)
     return [str(python), "-s", *module_words(module)], own_environment()
+
+
+def no_interpreter(what: str) -> ToolError:
+    """Return the error for *what* needs such an interpreter, where there is none."""
+    return ToolError(
+        f"{what} needs the Python that gdbmem was installed into, which was not found",
+        slug="python-worker-missing",
+        hint="name it: GDBMEM_PYTHON=/path/to/python",
+    )

@@ -30,38 +30,21 @@ _REFUSED = 3  # its status with a message; 1 is that of an uncaught exception, s
 
 
 def explain_for_gdb(
-    pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers], *, swapped: bool = False
-) -> Optional[Ledger]:
-    """Return the ledger of stopped process *pid*, made by a worker; None if no worker is available."""
-    request = {**stopped_request(pid, name, descriptor, threads), "swapped": swapped}
-    for answer in answers_of_workers(LEDGER, request, descriptor):
-        try:
-            return read_ledger(answer, "the worker's answer")
-        except InputError:
-            continue
-    return None
-
-
-def answer_for_gdb(
-    pid: int,
-    name: str,
+    process: Mapping[str, object],
     descriptor: int,
-    threads: Sequence[ThreadPointers],
-    queries: BlockQueries,
+    queries: Optional[BlockQueries] = None,
     *,
-    swapped: bool,
+    swapped: bool = False,
 ) -> Optional[Ledger]:
-    """Return the ledger of stopped process *pid* and answer *queries*, by a worker; None if no worker is available."""
-    request = {
-        **stopped_request(pid, name, descriptor, threads),
-        "queries": queries.order(),
-        "swapped": swapped,
-    }
+    """Return the ledger of *process*, a stopped_request(), and fill *queries*, by a worker; None if there is none."""
+    order = None if queries is None else queries.order()
+    request = {**process, "queries": order, "swapped": swapped}
     for answer in answers_of_workers(LEDGER, request, descriptor):
         try:
             document = json.loads(answer)
             ledger = read_ledger(document["ledger"], "the worker's answer")
-            queries.fill(document["queries"])
+            if queries is not None:
+                queries.fill(document["queries"])
         except (InputError, ValueError, KeyError, TypeError):
             continue
         return ledger

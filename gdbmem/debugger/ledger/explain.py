@@ -20,7 +20,7 @@ from gdbmem.debugger.terminal import console_on, gdb_text
 from gdbmem.errors import GdbmemError, TargetError, UsageError
 from gdbmem.inspection.block_queries import BlockQueries
 from gdbmem.inspection.interpreters import INTERPRETER
-from gdbmem.inspection.worker_requests import answer_for_gdb, explain_for_gdb
+from gdbmem.inspection.worker_requests import explain_for_gdb, stopped_request
 from gdbmem.json_values import as_json
 from gdbmem.ledger.document import ledger_json
 from gdbmem.ledger.output import Host, write_result
@@ -69,12 +69,10 @@ def read_ledger_here(queries: Optional[BlockQueries] = None, *, swapped: bool = 
     threads = threads_here()
     _announce(facts, len(threads))
     with ProcMemory(pid) as memory:
-        if _is_small(facts):
-            ledger = None
-        elif queries is None:
-            ledger = explain_for_gdb(pid, facts.name, memory.descriptor, threads, swapped=swapped)
-        else:
-            ledger = answer_for_gdb(pid, facts.name, memory.descriptor, threads, queries, swapped=swapped)
+        ledger = None
+        if not _is_small(facts):
+            process = stopped_request(pid, facts.name, memory.descriptor, threads)
+            ledger = explain_for_gdb(process, memory.descriptor, queries, swapped=swapped)
         if ledger is None:
             from gdbmem.inspection.read_process import explain_stopped  # which a worker spares gdb
 

@@ -17,7 +17,8 @@ from gdbmem.debugger.ledger.explain import core_path, local_pid, threads_here
 from gdbmem.debugger.location import program_file, stack_pointer
 from gdbmem.debugger.program import selection_kept, thread_pointer
 from gdbmem.debugger.terminal import console_on, library_at, source_file
-from gdbmem.errors import TargetError, ToolError, UsageError
+from gdbmem.errors import TargetError, UsageError
+from gdbmem.inspection.interpreters import no_interpreter
 from gdbmem.inspection.stacks import frame_reader
 from gdbmem.inspection.worker_requests import PYTHON, answers_of_workers, stopped_request
 from gdbmem.json_values import as_json
@@ -80,11 +81,7 @@ def keep_traces_here(path: Path) -> None:
 def _answer(request: dict[str, object], descriptor: Optional[int]) -> str:
     for answer in answers_of_workers(PYTHON, request, descriptor):
         return str(json.loads(answer)["text"])
-    raise ToolError(
-        "this needs the Python of the gdbmem command, with numpy, and none was found",
-        slug="python-worker-missing",
-        hint="install gdbmem with pip, or name its Python with the environment variable GDBMEM_PYTHON",
-    )
+    raise no_interpreter("mempython")
 
 
 # The frames of the threads in gdb, with Python's in place of the interpreter's loop.

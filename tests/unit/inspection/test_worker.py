@@ -19,13 +19,13 @@ def answer_with(monkeypatch: pytest.MonkeyPatch, status: int, output: str = "") 
 
 def test_a_worker_without_numpy_leaves_the_work_to_gdb(monkeypatch: pytest.MonkeyPatch) -> None:
     answer_with(monkeypatch, 1)  # as of any uncaught exception
-    assert worker_requests.explain_for_gdb(1, "a", 0, []) is None
+    assert worker_requests.explain_for_gdb({}, 0) is None
 
 
 def test_a_killed_worker_is_told_and_gdb_does_not_take_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     answer_with(monkeypatch, -9)
     with pytest.raises(ToolError, match="ended by SIGKILL"):
-        worker_requests.explain_for_gdb(1, "a", 0, [])
+        worker_requests.explain_for_gdb({}, 0)
 
 
 def test_a_workers_refusal_is_told_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,4 +35,4 @@ def test_a_workers_refusal_is_told_in_its_words(monkeypatch: pytest.MonkeyPatch)
         '{"message": "it has ended", "slug": "process-ended", "hint": ""}',
     )
     with pytest.raises(TargetError, match="it has ended"):
-        worker_requests.explain_for_gdb(1, "a", 0, [])
+        worker_requests.explain_for_gdb({}, 0)
