@@ -10,7 +10,7 @@ from gdbmem.arrays import import_numpy, places_of
 from gdbmem.heap.blocks import Blocks
 from gdbmem.heap.graph import Place
 from gdbmem.heap.unused import Containers
-from gdbmem.heap.words import Edges, Words, find_single_words, find_words
+from gdbmem.heap.words import Edges, Reader, Words, find_single_words, find_words
 from gdbmem.linux.elf.objects import Image, ObjectSymbols, ThreadLocalSymbols, program_headers
 from gdbmem.linux.memory.maps import Ranges, mapping_at
 from gdbmem.model.heap_graph import BY_THREAD, DATA, MEMORY, STACK, THREAD_LOCAL
@@ -29,6 +29,7 @@ _PT_TLS = 7
 _X86_64 = 62
 # Most bytes between words of one variable without a symbol: if their blocks are alike; if one leads to the other.
 _JOINED, _REACH = 8, 48
+_MOST_READ = 1 << 24  # bytes of a block that may lead to a variable
 # Groups of places.
 _BY_THREAD = {DATA: "variables of the program and its libraries", MEMORY: "memory that is not malloc's"}
 _BY_OBJECT = {STACK: "stacks", THREAD_LOCAL: "thread-local memory"}
@@ -109,7 +110,7 @@ def find_places(
     if edges is not None and containers is not None:
         edges.weaken_unused(containers, memory)
         edges.far, edges.of_strings = None, ()  # they are no longer needed
-        namers = _Namers(reading, memory, blocks.sizes(), edges)
+        namers = _Namers(reading, memory, blocks, edges)
     outside = _named(found, namers)
     return outside._replace(unread_bytes=unread_bytes, memory_bytes=memory_bytes)
 
@@ -214,8 +215,9 @@ def _in_registers(threads: Sequence[ThreadPointers], blocks: Blocks) -> Iterator
 class _Namers:
     """Names words by symbols, threads and mappings."""
 
-    def __init__(self, reading: ProcessImage, memory: Memory, sizes: Any, edges: Edges) -> None:
-        self._reading, self._memory, self._sizes, self._edges = reading, memory, sizes, edges
+    def __init__(self, reading: ProcessImage, memory: Memory, blocks: Blocks, edges: Edges) -> None:
+        self._reading, self._memory, self._blocks, self._edges = reading, memory, blocks, edges
+        self._sizes = blocks.sizes()
         self._symbols = ObjectSymbols(reading.images, reading.open)
         self._thread_local = ThreadLocalSymbols(reading.images, reading.open)
         self._names = {thread.tid: thread.name for thread in reading.threads}
@@ -272,7 +274,7 @@ class _Namers:
 
         Without a symbol, neighbours that lead to one block, or to blocks of one size and class, count as one
         variable's, as the three pointers of a vector and of a map do; so do words near each other of which one leads to
-        a block that leads to that of the other, as in a hash table.
+        a block that leads to that of the other, or to the other word itself, as in a hash table.
         """
         np = import_numpy()
         new = np.ones(len(symbol), bool)
@@ -283,7 +285,10 @@ class _Namers:
         unknown = (symbol[1:] < 0) & (symbol[:-1] < 0)
         for n in np.flatnonzero(unknown & ~joined & (distance <= _REACH)).tolist():
             one, other = int(words.blocks[n]), int(words.blocks[n + 1])
-            joined[n] = self._leads(one, other) or self._leads(other, one)
+            joined[n] = (
+                self._leads(one, other) or self._leads(other, one)
+                or self._leads_out(one, int(words.addresses[n + 1])) or self._leads_out(other, int(words.addresses[n]))
+            )  # fmt: skip
         new[1:] = (symbol[1:] != symbol[:-1]) | (unknown & ~joined)
         return new
 
@@ -299,6 +304,14 @@ class _Namers:
     def _leads(self, block: int, to: int) -> bool:
         first = self._edges.first
         return bool((self._edges.to[int(first[block]) : int(first[block + 1])] == to).any())
+
+    def _leads_out(self, block: int, address: int) -> bool:
+        """Return whether *block* has a word that leads to *address*, which is that of a variable."""
+        np = import_numpy()
+        start = int(self._blocks.addresses(np.array([block]))[0])
+        reader = Reader(self._memory)
+        end = start + min(int(self._sizes[block]), _MOST_READ)
+        return any((words == np.uint64(address)).any() for _, words in reader.pieces(start, end))
 
     def _of_thread(self, area: _Area, words: Words) -> tuple[Any, list[Place]]:
         """Name words of thread-local memory: the program's own variables by symbols, the rest as one place."""

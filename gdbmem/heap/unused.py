@@ -59,7 +59,7 @@ class Containers:
         *inside*: the blocks that have the latter, and the number of the first word, counted from the beginning of all
         units.
         """
-        self._rings += (_vectors(words, at, to, blocks), _deques(words, at, to, blocks))
+        self._rings += (_vectors(words, at, to, blocks), *_deques(words, at, to, blocks))
         rings, tables = _of_rust(words, at, to, blocks, inside, only_full=not self._of_rust)
         self._rings += rings
         self._tables += tables
@@ -150,11 +150,11 @@ def _vectors(words: Any, at: Any, to: Any, blocks: Blocks) -> Rings:
     return _rings(to[some[is_vector]], np.zeros_like(used), used, np.maximum(asked, 1))
 
 
-def _deques(words: Any, at: Any, to: Any, blocks: Blocks) -> Rings:
-    """Return what deques use of their maps; arguments as for _vectors().
+def _deques(words: Any, at: Any, to: Any, blocks: Blocks) -> list[Rings]:
+    """Return what deques use of their maps, and of the first and the last of their nodes; arguments as for _vectors().
 
-    A pointer to the block's beginning and how many pointers it has are followed by two iterators, the last word of each
-    of which leads to one of these. Source: std::deque of libstdc++.
+    A pointer to the map's beginning and how many pointers it has are followed by two iterators: where an element is,
+    where its node begins and ends, and which word of the map leads to that. Source: std::deque of libstdc++.
     """
     np = import_numpy()
     some = at[: np.searchsorted(at, len(words) - 9)]
@@ -163,12 +163,36 @@ def _deques(words: Any, at: Any, to: Any, blocks: Blocks) -> Rings:
     is_inside = np.flatnonzero(words[at[some] + 5] - words[at[some]] < slots * np.uint64(8))
     some, slots = some[is_inside], slots[is_inside].view(np.int64)
     some = some[fits(sizes_of(blocks, to[some]), 8 * slots, blocks)]
-    begin, low, high = (words[at[some] + n].view(np.int64) for n in (0, 5, 9))
-    room = words[at[some] + 1].view(np.int64)
+    row = [words[at[some] + n].view(np.int64) for n in range(10)]
+    begin, room, low, high = (row[n] for n in (0, 1, 5, 9))
     is_deque = (begin <= low) & (low <= high) & (high < begin + 8 * room)
     is_deque &= blocks.addresses(to[some]) == begin
-    low, high = ((edge - begin)[is_deque] >> 3 for edge in (low, high))
-    return _rings(to[some[is_deque]], low, high + 1 - low, room[is_deque])
+    some, row = some[is_deque], [column[is_deque] for column in row]
+    begin, room, low, high = (row[n] for n in (0, 1, 5, 9))
+    low, high = (low - begin) >> 3, (high - begin) >> 3
+    first_end, last_begin = (np.where(low == high, row[n], row[m]) for n, m in ((6, 4), (2, 7)))
+    return [
+        _rings(to[some], low, high + 1 - low, room),
+        _nodes(blocks, row[3], row[4], row[2], first_end),
+        _nodes(blocks, row[7], row[8], last_begin, row[6]),
+    ]
+
+
+def _nodes(blocks: Blocks, begins: Any, ends: Any, used: Any, used_ends: Any) -> Rings:
+    """Return what deques use of nodes that begin and end there; all are addresses, int64."""
+    np = import_numpy()
+    low, size = blocks.span
+    some = np.flatnonzero(
+        ((begins - low).view(np.uint64) < np.uint64(size))
+        & (begins <= used) & (used <= used_ends) & (used_ends <= ends)
+    )  # fmt: skip
+    number = blocks.find(begins[some].view(np.uint64))
+    is_block = (number >= 0) & (blocks.addresses(number) == begins[some])
+    is_block &= fits(sizes_of(blocks, number), (ends - begins)[some], blocks)
+    some, number = some[is_block], number[is_block]
+    begins, ends, used, used_ends = (column[some] for column in (begins, ends, used, used_ends))
+    first, stop = (used - begins) >> 3, (used_ends - begins + 7) >> 3
+    return _rings(number, first, stop - first, np.maximum((ends - begins + 7) >> 3, 1))
 
 
 def _of_rust(

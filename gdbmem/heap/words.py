@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.gather import gather_words
-from gdbmem.arrays import import_numpy, index_type, joined, release_freed_memory, runs_of
+from gdbmem.arrays import distinct, import_numpy, index_type, joined, places_of, release_freed_memory, runs_of
 from gdbmem.heap.blocks import HEADER, Blocks
 from gdbmem.heap.unused import LONGEST, Containers, fits, sizes_of
 from gdbmem.linux.memory.maps import Ranges
@@ -32,9 +32,12 @@ _UNUSED = 3  # words from the pointer of a long std::string to what only short o
 _LOW = 1 << 32
 _KINDS = 1 << 12  # sizes in units; larger ones are one kind
 _LEAST = 8
+# Blocks of a size for each of their words at one place that may be a hash; most such places that are looked at.
+_RARE, _MOST_HASHES = 16, 16
+_SAMPLES, _SAMPLE = 16, 1 << 11  # parts of the heap that are looked at first, and the blocks of each
 _ROWS = 1 << 16  # blocks whose edges are looked at together
 FAR = 255  # the offset of words beyond that many
-_SPARE_WORD, _STRING_WORD = 1, 2  # why an edge is weak
+_SPARE_WORD, _STRING_WORD, _LINK_WORD = 1, 2, 3  # why an edge is weak
 
 
 class Words(NamedTuple):
@@ -119,11 +122,13 @@ class Reader:
             start = stop
 
 
-def find_edges(memory: Memory, blocks: Blocks, files: Ranges, containers: Optional[Containers]) -> Edges:
+def find_edges(
+    memory: Memory, blocks: Blocks, files: Ranges, mapped: Ranges, containers: Optional[Containers]
+) -> Edges:
     """Return the edges between live *blocks*; the memory of blocks that aren't live is no part of the graph.
 
-    *files* are the constant parts of mapped files, where vtables are. Without *containers*, which gets those that are
-    there, no edge is weak.
+    *files* are the constant parts of mapped files, where vtables are; *mapped* is all that is mapped. Without
+    *containers*, which gets those that are there, no edge is weak.
     """
     np = import_numpy()
     reader = Reader(memory)
@@ -140,6 +145,9 @@ def find_edges(memory: Memory, blocks: Blocks, files: Ranges, containers: Option
     weak = np.minimum(weak, 1, out=weak).view(bool)
     first_edges = np.zeros(blocks.count + 1, index_type(len(to)))
     np.cumsum(count, out=first_edges[1:])
+    for holders, offset in doubts.hashes(memory, mapped):
+        some = runs_of(first_edges[holders], count[holders])
+        doubtful[some[offsets[some] == offset]] = True
     texts = np.flatnonzero(strings.texts)
     doubtful[runs_of(first_edges[texts], count[texts])] = True
     holders, text_ends = np.zeros(0, np.int32), np.zeros(0, np.int32)
@@ -189,13 +197,14 @@ def _read_edges(
         objects.look(words, at_word)
         found = _edges_in(words, blocks, at_word, strings, containers)
         if found is not None:
-            own, _, offsets, doubtful, weak, _, in_short = found
+            own, _, offsets, doubtful, weak, _, in_short, unaligned = found
             short.append(in_short + number)
             number += len(own)
             doubts.add(own, offsets, doubtful, weak)
+            doubts.add_unaligned(own[unaligned], offsets[unaligned])
             counts = np.bincount(own - own[0])
             count[own[0] : int(own[0]) + len(counts)] += counts
-            for column, values in zip(columns, found[1:-1]):
+            for column, values in zip(columns, found[1:-2]):
                 column.append(values)
     return count, [joined(column) for column in columns], joined(short)
 
@@ -239,12 +248,15 @@ class _Doubts:
     """
 
     def __init__(self, blocks: Blocks) -> None:
+        np = import_numpy()
         self._blocks = blocks
         self._ends, self._own = (
             [0],
             list[Any](),
         )  # numbers of edges; of those in doubt between them the blocks
         self._most = 0  # of the numbers of their places
+        self._of_size = np.zeros(_KINDS, np.int64)  # live blocks of each size, once settled
+        self._unaligned = [np.zeros(0, np.int32)]  # places of words that lead to no multiple of 8
 
     def add(self, own: Any, offsets: Any, doubtful: Any, weak: Any) -> None:
         """Add those among the next edges, which are of the blocks *own*."""
@@ -270,7 +282,7 @@ class _Doubts:
         counts = np.zeros((3, self._most + 1), np.int32)
         for some, own, place in self._placed(offsets, doubtful, weak):
             is_of_string = weak[some] == _STRING_WORD
-            is_other = doubtful[some] | ~is_of_string
+            is_other = doubtful[some] | (weak[some] == _SPARE_WORD)
             for column, marked in zip(counts, (is_other, is_other & is_node[own], is_of_string)):
                 np.add.at(column, place[np.flatnonzero(marked)], one)
         states = np.zeros(
@@ -284,6 +296,7 @@ class _Doubts:
             )
             states += np.bincount(key, minlength=states.size).reshape(states.shape)
         of_size, nodes = states[1] + states[2], states[2]
+        self._of_size = of_size
         places = np.flatnonzero(counts.any(axis=0))
         number, of_nodes, of_strings = counts[:, places]
         unit, offset = np.divmod(places, FAR + 1)
@@ -297,8 +310,60 @@ class _Doubts:
             column[FAR :: FAR + 1] = False
         for some, _, place in self._placed(offsets, doubtful, weak):
             doubtful[some[np.flatnonzero(is_pointer[place])]] = False
-            is_of_string = weak[some] == _STRING_WORD
-            weak[some[np.flatnonzero(np.where(is_of_string, is_field[place], is_used[place]))]] = 0
+            is_in_use = np.where(weak[some] == _STRING_WORD, is_field[place], is_used[place])
+            weak[some[np.flatnonzero(is_in_use & (weak[some] != _LINK_WORD))]] = 0
+
+    def add_unaligned(self, own: Any, offsets: Any) -> None:
+        """Add edges of the blocks *own* whose words are no multiples of 8."""
+        self._unaligned.append(_places(self._blocks.unit, own, offsets))
+
+    def hashes(self, memory: Memory, mapped: Ranges) -> Iterator[tuple[Any, int]]:
+        """Yield blocks and an offset at which they have no pointer but an integer beside the remainder of one.
+
+        An integer of 32 bits, and the upper half of an older pointer, which nobody wrote over. Few such words lead into
+        a block, most of these to no multiple of 8; more lead near what is *mapped* than into it.
+        """
+        np = import_numpy()
+        blocks = self._blocks
+        places, which = places_of(joined(self._unaligned))
+        number = np.bincount(which, minlength=len(places))
+        unit, offset = np.divmod(places, FAR + 1)
+        some = np.flatnonzero((offset < FAR) & (unit < _KINDS - 1))
+        some = some[number[some] * _RARE <= self._of_size[unit[some]]]
+        some = some[np.argsort(-self._of_size[unit[some]], kind="stable")][:_MOST_HASHES]
+        steps = range(0, blocks.count, max(blocks.count // _SAMPLES, _SAMPLE))
+        numbers = np.concatenate([np.arange(n, min(n + _SAMPLE, blocks.count)) for n in steps or (0,)])
+        units = blocks.unit[numbers + 1] - blocks.unit[numbers]
+        for size, at in zip(unit[some].tolist(), offset[some].tolist()):
+            holders = numbers[np.flatnonzero(units == size)]
+            if self._may_be_hashes(memory, holders, at, mapped):
+                holders = np.flatnonzero((np.diff(blocks.unit) == size) & blocks.live)
+                to, words = self._led_to(memory, holders, at)
+                # What leads to the beginning of a block may be a pointer in another block of that size.
+                some_to = np.flatnonzero(to >= 0)
+                is_inside = blocks.addresses(to[some_to]) != words[some_to].view(np.int64)
+                yield holders[some_to[is_inside]], at
+
+    def _may_be_hashes(self, memory: Memory, holders: Any, at: int, mapped: Ranges) -> bool:
+        """Return whether most of the words of blocks at an offset that lead near what is mapped lead beside it."""
+        np = import_numpy()
+        _, words = self._led_to(memory, holders[self._blocks.live[holders]], at)
+        words = words[
+            np.isin(words >> np.uint64(32), distinct(mapped.bounds.view(np.uint64) >> np.uint64(32)))
+        ]
+        is_mapped = np.searchsorted(mapped.bounds, words.view(np.int64), "right") & 1
+        return len(words) >= _LEAST and 2 * int(np.count_nonzero(is_mapped)) < len(words)
+
+    def _led_to(self, memory: Memory, holders: Any, at: int) -> tuple[Any, Any]:
+        """Return the blocks that the words of *holders* at an offset lead to, -1 for none, and the words."""
+        np = import_numpy()
+        blocks = self._blocks
+        words = gather_words(memory, blocks.addresses(holders) + 8 * at, range(1))[0][0].view(np.uint64)
+        low, size = blocks.span
+        to = np.full(len(words), -1, np.int32)
+        some = np.flatnonzero(words - np.uint64(low) < np.uint64(size))
+        to[some] = blocks.find(words[some])
+        return to, words
 
     def _placed(self, offsets: Any, doubtful: Any, weak: Any) -> Iterator[tuple[Any, Any, Any]]:
         """Yield some of the edges in doubt after others, their blocks, and the sizes of these with the offsets."""
@@ -345,6 +410,7 @@ class _Objects:
         np = import_numpy()
         self._blocks = blocks
         self._starts, self._ends = (np.array(column, np.uint64) for column in zip(*files.items or [(0, 0)]))
+        self._heap = _span_without(self._starts, blocks)
         self._numbers, self._words = [np.zeros(0, np.int32)], [np.zeros(0, np.uint64)]
 
     def look(self, words: Any, at_word: int) -> None:
@@ -358,8 +424,8 @@ class _Objects:
         some = np.flatnonzero(
             (first - self._starts[0] < self._ends[-1] - self._starts[0]) & blocks.live[begin:end]
         )
-        low, size = blocks.span
-        some = some[first[some] - np.uint64(low) >= np.uint64(size)]
+        low, size = self._heap  # of which most are: that is faster than a search
+        some = some[first[some] - low >= size]
         range_at = np.searchsorted(self._starts, first[some], "right") - 1
         some = some[first[some] < self._ends[range_at]]
         if len(some):
@@ -371,20 +437,35 @@ class _Objects:
         return np.concatenate(self._numbers), np.concatenate(self._words)
 
 
+def _span_without(starts: Any, blocks: Blocks) -> tuple[Any, Any]:
+    """Return where the largest part of the heap that has none of the addresses *starts* in it begins, and its size."""
+    np = import_numpy()
+    if not blocks.count:
+        return np.uint64(0), np.uint64(0)
+    part = np.searchsorted(starts, blocks.lo)
+    begin, end = np.searchsorted(
+        part, np.bincount(part, weights=np.diff(blocks.first)).argmax() + np.arange(2)
+    )
+    return blocks.lo[begin], blocks.hi[end - 1] - blocks.lo[begin]
+
+
 def _edges_in(
     words: Any, blocks: Blocks, at_word: int, strings: _Strings, containers: Optional[Containers]
 ) -> Any:
     """Return holders, blocks, offsets, doubt, weakness, and offsets that are FAR, of edges in *words*; None: no edges.
 
-    The last column is which of them are in short strings. *at_word* is the number of the first word, counted from the
-    beginning of all units. *strings* and *containers*, if asked for, get what is there.
+    The last columns are which of them are in short strings, and which words are no multiples of 8. *at_word* is the
+    number of the first word, counted from the beginning of all units. *strings* and *containers*, if asked for, get
+    what is there.
     """
     np = import_numpy()
     low, size = blocks.span
     at = np.flatnonzero(words - np.uint64(low) < np.uint64(size))
     if not len(at):
         return None
-    to = blocks.find(words[at])
+    led = words[at]
+    to = blocks.find(led)
+    odd = at[np.flatnonzero(led.view(np.uint8)[::8] & 7)]
     own = blocks.number_at((at + at_word) >> 1)
     local = _in_short_strings(words, at[(own == to) & (to >= 0)], at_word, blocks)
     keep = blocks.live.take(own)
@@ -408,6 +489,8 @@ def _edges_in(
     offset = place - 2 * blocks.unit[own].astype(np.int64)
     first = np.flatnonzero((weak > 0) & (offset == 0))  # what was asked for has at least a part of it
     weak[first] = blocks.addresses(to[first]).view(np.uint64) != words[at[first]]
+    some = np.flatnonzero(weak)
+    weak[some[_lead_to_chunks(words[at[some]], to[some], blocks)]] = _LINK_WORD
     some = _lead_to_strings(words, at, to, blocks)
     some = some[behind[some] >= _UNUSED - 1]  # all of it is in the block
     strings.add(own[some], offset[some], to[some])
@@ -416,7 +499,19 @@ def _edges_in(
     weak[np.flatnonzero(is_unused[at])] = _STRING_WORD
     far = offset[offset >= FAR].astype(np.uint32)
     in_short = np.flatnonzero(np.isin(at, local)) if len(local) else local
-    return own, to, np.minimum(offset, FAR).astype(np.uint8), doubtful, weak, far, in_short
+    unaligned = np.searchsorted(at, odd)
+    unaligned = unaligned[at.take(unaligned, mode="clip") == odd]
+    return own, to, np.minimum(offset, FAR).astype(np.uint8), doubtful, weak, far, in_short, unaligned
+
+
+def _lead_to_chunks(words: Any, to: Any, blocks: Blocks) -> Any:
+    """Return whether each of *words*, which lead to the blocks *to*, is the address of a chunk, as malloc links them.
+
+    A chunk begins with the last word of the block before.
+    """
+    if not blocks.header_bytes:
+        return slice(0)
+    return blocks.addresses(to) + sizes_of(blocks, to) - HEADER == words.view(import_numpy().int64)
 
 
 def _first_of_each(own: Any, to: Any, at: Any) -> tuple[Any, Any, Any]:

@@ -177,7 +177,9 @@ class _Reading:
         files = constant_files(reading)
         only_leaks = self._query.asks_for_leaks_only
         of_rust = not only_leaks and may_have_rust(reading)
-        edges = find_edges(inner, blocks, files, Containers(of_rust=of_rust) if not only_leaks else None)
+        mapped = Ranges((mapping.start, mapping.end) for mapping in reading.mappings)
+        containers = Containers(of_rust=of_rust) if not only_leaks else None
+        edges = find_edges(inner, blocks, files, mapped, containers)
         pools = find_pools(inner, blocks, edges) if not only_leaks else None
         data = [(start, end) for kind, start, end in variable_areas(reading) if kind == DATA]
         named = (edges, Containers(of_rust=of_rust)) if self._query.without or not only_leaks else None

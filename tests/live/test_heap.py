@@ -196,6 +196,18 @@ def test_a_stripped_program_has_the_same_holders_by_their_addresses(owners: Path
         assert retained_at(found, symbols, pattern) == pytest.approx(back[name], rel=0.01), name
 
 
+def test_a_hash_table_of_a_stripped_program_holds_its_elements_whichever_comes_first(
+    program: Program, tmp_path: Path
+) -> None:
+    table, stripped = program("heap_table"), tmp_path / "stripped"
+    subprocess.run(["strip", "-s", "-o", str(stripped), str(table)], check=True)
+    symbols = subprocess.run(["nm", "-S", str(table)], capture_output=True, text=True, check=True).stdout
+    with running([stripped, COUNT], EXACT) as target:
+        found = viewed(target.pid)
+        back = freed(target)
+    assert retained_at(found, symbols, "_ZL5table.*") == pytest.approx(back["table"], rel=0.01)
+
+
 def retained_at(document: dict[str, Any], symbols: str, pattern: str) -> int:
     """Return what a variable of a stripped program retains, whose name in *symbols* matches *pattern*."""
     address, size = (int(n, 16) for n in re.findall(rf"^(\w+) (\w+) . {pattern}$", symbols, re.M)[0])

@@ -47,6 +47,11 @@ struct Rows {
     std::vector<char> bytes;
 };
 
+struct Turn {
+    long number;
+    Node *node;
+};
+
 struct Buffer {  // begins as a string does, and goes on with a pointer that counts
     char *text;
     size_t length, capacity;
@@ -62,6 +67,7 @@ static std::vector<std::unique_ptr<Rows>> rows;
 static std::vector<Node *> spare;
 static std::vector<char *> texts;  // larger than what is counted in a byte
 static std::deque<std::string> lines;
+static std::deque<Turn> turns, moves;
 static std::vector<std::string> labels;
 static std::vector<char *> mapped;  // large enough for a mapping of its own
 static Element *focus[2];  // an observer
@@ -136,6 +142,17 @@ __attribute__((noinline)) static void fill(int count) {
         lines.pop_front();
         (*(Node ***)&lines)[lines.size() % 300] = nodes[lines.size() % nodes.size()];
     }
+    for (int n = 0; n < count; n++)
+        turns.push_back({n, n > 1 ? nullptr : document.get()});
+    for (int n = 0; n < 2; n++)
+        turns.pop_front();
+    turns.push_back({count, document.get()});
+    turns.pop_back();
+    moves.push_back({0, document.get()});
+    moves.push_back({1, nullptr});
+    moves.push_back({2, document.get()});
+    moves.pop_front();
+    moves.pop_back();
     for (int n = 0; n < count; n++) {
         labels.emplace_back("short");
         stale(labels.back(), nodes[n % nodes.size()]);
@@ -186,6 +203,8 @@ int main(int argc, char **argv) {
         freed("rows", [] { std::vector<std::unique_ptr<Rows>>().swap(rows); });
         freed("texts", [] { std::vector<char *>().swap(texts); });
         freed("lines", [] { lines.~deque(); });
+        freed("turns", [] { turns.~deque(); });
+        freed("moves", [] { moves.~deque(); });
         freed("spare", [] { std::vector<Node *>().swap(spare); });
         freed("labels", [] { std::vector<std::string>().swap(labels); });
         freed("mapped", [] {
