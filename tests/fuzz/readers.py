@@ -25,6 +25,7 @@ from gdbmem.allocators.glibc import heap as glibc_heap
 from gdbmem.allocators.glibc import lockstep
 from gdbmem.allocators.glibc.tallies import HeapTally
 from gdbmem.api.pools import answer_failed, read_pool_file
+from gdbmem.cli.commands.python import print_lines
 from gdbmem.errors import InputError
 from gdbmem.formats.addresses import parse_maps
 from gdbmem.formats.documents import (
@@ -53,7 +54,6 @@ from gdbmem.linux.process.threads import parse_syscall
 from gdbmem.model.memory import BytesMemory, MemoryUnreadable
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.pools.output import pools_json, render_pools
-from gdbmem.python.lines import print_lines
 from gdbmem.recipes.reader import parse_recipe
 from gdbmem.runs.run import DATABASE, Run
 from gdbmem.runs.saved_results import saved_records

@@ -10,13 +10,17 @@ import signal
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import TYPE_CHECKING, Optional, TextIO
 
 from gdbmem.cli.start import unwind_when_ended
 from gdbmem.commands.arguments import ArgumentParser, checked_pid, pid_or_core
 from gdbmem.errors import ExitStatus, InputError, UsageError
 from gdbmem.terminal.console import Working, make_console, open_output, say
-from gdbmem.text import printable
+from gdbmem.terminal.document import head, to_json
+from gdbmem.text import plural, printable
+
+if TYPE_CHECKING:
+    from gdbmem.model.python import RecordedFunction, RecordedProcess
 
 # gdbmem python lines: run a Python program, and show how each line of selected functions changed memory.
 
@@ -36,7 +40,6 @@ main(*sys.argv[1:3])
 def run_lines(args: argparse.Namespace) -> int:
     """Run the script and write the tables; return the script's status."""
     from gdbmem.formats.documents import read_lines
-    from gdbmem.python.lines import lines_json, print_lines
 
     script = Path(args.script)
     if not script.is_file():
@@ -51,11 +54,48 @@ def run_lines(args: argparse.Namespace) -> int:
         status = _run(args, python, folder, output=sys.stderr.fileno() if own_output else None)
         processes = read_lines(folder)
         if args.json:
-            stream.write(lines_json(processes))
+            stream.write(_lines_json(processes))
         else:
             sys.stdout.flush()
             print_lines(processes, stream, named=bool(args.function))
     return status
+
+
+def print_lines(processes: Sequence[RecordedProcess], stream: TextIO, *, named: bool) -> None:
+    """Print the tables of each process that ran a recorded function; *named*: functions were given by name."""
+    from gdbmem.line_recorder import plain_tables  # slow to import
+
+    shown = [one for one in processes if one["functions"]]
+    if not shown:
+        how = "no function of that name" if named else "no function with @profile"
+        stream.write(f"{how} was called\n")
+    for process in shown:
+        if len(shown) > 1:
+            stream.write(f"Process {process['pid']}, started by {process['parent']}\n\n")
+        stream.write(plain_tables(_made_safe(process)))
+        if process["threads"] > 1:
+            stream.write(
+                f"{plural(process['threads'], 'thread')} ran at once: memory taken by another one while a line ran"
+                " is charged to that line, too.\n\n"
+            )
+
+
+def _made_safe(process: RecordedProcess) -> RecordedProcess:
+    functions: list[RecordedFunction] = [
+        {
+            **one,
+            "file": printable(one["file"]),
+            "function": printable(one["function"]),
+            "lines": [{**row, "text": printable(row["text"].expandtabs())} for row in one["lines"]],
+        }
+        for one in process["functions"]
+    ]
+    return {**process, "functions": functions}
+
+
+def _lines_json(processes: Sequence[RecordedProcess]) -> str:
+    """Return the tables as ``kind=python-lines``; sizes are bytes."""
+    return to_json({**head("python-lines", ()), "processes": list(processes)})
 
 
 def _python(name: Optional[str]) -> str:
