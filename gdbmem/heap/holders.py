@@ -714,19 +714,8 @@ class Answers:
         """Return the holders that *query* asks for, and what is lost; *kind* is its type."""
         np = import_numpy()
         graph, found = self.graph, self.found
-        rows: list[Row] = []
-        of_type: Optional[OneType] = None
         leaks = self.leaks(query.top)
-        if not query.only_leaks:
-            if query.is_of_kinds:
-                rows = self.by_kind(classes=query.by == BY_TYPE)
-            else:
-                rows = self.by_root if query.by == BY_ROOT else self.by_group(query.by)
-            if query.type:
-                nodes = self.blocks_of(kind)
-                of_type = OneType(query.type, len(nodes), int(graph.sizes_of(nodes).sum()))
-                rows = self.of_type(rows, nodes)
-            rows = [row for row in rows if row.holder.retained_bytes >= query.min_bytes]
+        rows, of_type = ([], None) if query.only_leaks else self._rows_of(query, kind)
         listed = rows[: query.top]
         with_more = not query.is_of_kinds and not query.type
         *back, lost_back = self.given_back(listed if with_more else ())
@@ -764,6 +753,19 @@ class Answers:
             allocations=allocations,
             notices=found.notices,
         )
+
+    def _rows_of(self, query: HeapQuery, kind: Kind) -> tuple[list[Row], Optional[OneType]]:
+        """Return all rows of *query*, and the blocks of its type, *kind*, if it has one."""
+        of_type: Optional[OneType] = None
+        if query.is_of_kinds:
+            rows = self.by_kind(classes=query.by == BY_TYPE)
+        else:
+            rows = self.by_root if query.by == BY_ROOT else self.by_group(query.by)
+        if query.type:
+            nodes = self.blocks_of(kind)
+            of_type = OneType(query.type, len(nodes), int(self.graph.sizes_of(nodes).sum()))
+            rows = self.of_type(rows, nodes)
+        return [row for row in rows if row.holder.retained_bytes >= query.min_bytes], of_type
 
 
 class Folds(NamedTuple):

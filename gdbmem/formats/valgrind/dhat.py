@@ -61,18 +61,8 @@ def read_dhat(data: Data, source: str, metric: Optional[str]) -> StackProfile:
 
 
 def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProfile:
-    version = found["dhatFileVersion"]
-    mode = "heap" if version == 1 else found["mode"]
-    if version not in (1, 2) or mode not in ("heap", "rust-heap"):
-        raise InputError(
-            f"{printable(source)} is of version {printable(str(version))}, mode {printable(str(mode))} of DHAT",
-            slug="format-unreadable",
-            hint="versions 1 and 2 of its heap mode are what can be read",
-        )
-    points, known = (found["aps"], _KEYS_1) if version == 1 else (found["pps"], _KEYS)
+    points, known = _points(found, source)
     table = [str(text) for text in found["ftbl"]]
-    if version == 1:
-        points = [{**point, "tl": point["tli"]} if "tli" in point else point for point in points]
     if found.get("bkacc", True):
         known = {**known, **_ACCESSES}
     keys = _keys_of(points, known, source)
@@ -113,6 +103,21 @@ def _profile(found: JsonObject, source: str, metric: Optional[str]) -> StackProf
         made.uses = lambda: {name: profile(name, pair) for name, pair in used.items()}
         made.unit_of_time = _TIMES.get(str(found.get("tu", "instrs")), str(found.get("tu")))
     return made
+
+
+def _points(found: JsonObject, source: str) -> tuple[list[JsonObject], Mapping[str, tuple[str, str]]]:
+    """Return the records of all paths, and the keys of their numbers by metric. Raises InputError for another mode."""
+    version = found["dhatFileVersion"]
+    mode = "heap" if version == 1 else found["mode"]
+    if version not in (1, 2) or mode not in ("heap", "rust-heap"):
+        raise InputError(
+            f"{printable(source)} is of version {printable(str(version))}, mode {printable(str(mode))} of DHAT",
+            slug="format-unreadable",
+            hint="versions 1 and 2 of its heap mode are what can be read",
+        )
+    if version == 2:
+        return found["pps"], _KEYS
+    return [{**point, "tl": point["tli"]} if "tli" in point else point for point in found["aps"]], _KEYS_1
 
 
 def _keys_of(
