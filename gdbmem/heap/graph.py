@@ -2,8 +2,9 @@
 
 A block is held by the strongest chain of words that reaches it, in this order: from variables (data, thread-local
 ones, memory that is not malloc's) by pointers that lead onward; from variables by any pointers; from stacks and
-registers, in the same two ways; by words that may be the end of a text over an older pointer. Words that are weaker
-than that hold nothing of it: an iterator on a stack does not share what a variable owns.
+registers, in the same two ways, from the frames of callers before those of the functions that they called; by words
+that may be the end of a text over an older pointer. Words that are weaker than that hold nothing of it: an iterator on
+a stack does not share what a variable owns, nor a callee what its caller owns.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ _THIN = 48  # blocks of a level below which they are followed one at a time
 _WIDE = 256  # words of a block from which on these are followed at once, nevertheless
 _BEFORE_AHEAD = 1 << 10  # thin levels after which those behind are guessed
 _AHEAD = 1 << 14  # blocks that are guessed at a time
+_RANKS = 160  # of places in frames; those of functions that are called deeper count alike
 _ROWS = 1 << 18
 
 # How a block is reached: 0 for one that is not.
@@ -37,6 +39,11 @@ class Place(NamedTuple):
     address: int
     object: str = ""  # the file of a variable
     thread: str = ""  # of a stack and of thread-local memory, as it is shown
+    frame: Optional[int] = None  # number of the frame that its words are in, from the innermost one on
+    rank: int = 0  # of a frame or register: how many functions called one another before
+    type: str = ""  # of a variable, by debug information; in words
+    element_size: int = 0  # of the first argument of that type, if it is a template
+    contents: bytes = b""  # the first bytes of a variable
 
     @property
     def is_passing(self) -> bool:
@@ -145,7 +152,9 @@ class Reached:
 
     order: Any  # int32
     parent: Any  # int32; that of a place is the number of nodes
-    phase_ends: list[int]  # how many nodes had been found after each phase
+    phase_ends: list[
+        int
+    ]  # how many nodes had been found after each phase; STACK is one for each rank of frames
     phases: Any  # in which phase each node was found, uint8; 0: never
 
 
@@ -154,23 +163,33 @@ def search(graph: Graph) -> Reached:
     np = import_numpy()
     parent = np.full(graph.nodes, -1, np.int32)
     searching = _Search(graph, parent)
-    passing = np.array([place.is_passing for place in graph.places], bool)
+    rank = np.array([min(place.rank, _RANKS) if place.is_passing else -1 for place in graph.places], np.int32)
     numbers = graph.blocks + np.arange(len(graph.places), dtype=np.int32)
-    for phase in (VARIABLE, VARIABLE_BACK, STACK, STACK_BACK):
-        if phase in (VARIABLE, STACK):
-            starts = numbers[passing == (phase == STACK)]
+    of_phases = []
+    for phase, ranks in (
+        (VARIABLE, (-1,)),
+        (VARIABLE_BACK, ()),
+        (STACK, sorted({0, *rank[rank > 0].tolist()})),
+        (STACK_BACK, ()),
+    ):
+        for one in ranks:
+            starts = numbers[rank == one]
             searching.start(starts, np.full(len(starts), graph.nodes, np.int32))
-        elif graph.trees is not None:
-            searching.start(*searching.ends_back())
-        searching.run(back=phase in (VARIABLE_BACK, STACK_BACK))
+            searching.run(back=False)
+            of_phases.append(phase)
+        if not ranks:
+            if graph.trees is not None:
+                searching.start(*searching.ends_back())
+            searching.run(back=True)
+            of_phases.append(phase)
     while len((found := searching.ends_of_texts())[0]):
         searching.start(*found)
-        searching.run(back=True)
+        searching.run(back=True, is_text_end=True)
     searching.end_phase()
     order = joined(searching.orders)
     release_freed_memory()
     phases, begin = np.zeros(graph.nodes, np.uint8), 0
-    for number, end in enumerate(searching.phase_ends, 1):
+    for number, end in zip((*of_phases, TEXT_END), searching.phase_ends):
         phases[order[begin:end]] = number
         begin = end
     return Reached(order, parent, searching.phase_ends, phases)
@@ -190,14 +209,13 @@ class _Search:
     def start(self, starts: Any, parents: Any) -> None:
         self._level = self._take(starts, parents)
 
-    def run(self, *, back: bool) -> None:
+    def run(self, *, back: bool, is_text_end: bool = False) -> None:
         """Find all that the level leads to, by links that lead *back*, too."""
-        is_phase_text_end = len(self.phase_ends) == TEXT_END - 1
         while len(self._level):
             self.orders.append(self._level)
             self._found += len(self._level)
             self._level = self._thin(back=back) if len(self._level) <= _THIN else self._next(back=back)
-        if not is_phase_text_end:
+        if not is_text_end:
             self.end_phase()
 
     def end_phase(self) -> None:
@@ -463,7 +481,7 @@ def _not_searched(graph: Graph, number: Any, ends: Any, tree: Any) -> Iterator[t
         source, target, is_back = source[keep], target[keep], is_back[keep]
         phase = np.searchsorted(ends, target - 1, "right")
         keep = (np.searchsorted(ends, source - 1, "right") <= phase) & (
-            ~is_back | (phase & 1 == 1) | (phase == 4)
+            ~is_back | (phase == VARIABLE_BACK - 1) | (phase >= len(ends) - 1)
         )
         keep = np.flatnonzero(keep)
         yield source[keep], target[keep]

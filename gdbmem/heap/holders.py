@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional, Protocol, Union
 
 from gdbmem.arrays import distinct, import_numpy, joined, places_of, release_freed_memory, runs_of
 from gdbmem.errors import TargetError
@@ -49,6 +49,7 @@ from gdbmem.model.heap_graph import (
     GivenBack,
     HeapQuery,
     HeapView,
+    HiddenPointers,
     Holder,
     Leaks,
     LostStructures,
@@ -63,6 +64,7 @@ if TYPE_CHECKING:
     from gdbmem.heap.allocated import BlockPaths
     from gdbmem.heap.blocks import Blocks
     from gdbmem.heap.giving_back import PageLedger
+    from gdbmem.heap.graph import Place
     from gdbmem.heap.links import Classified
     from gdbmem.heap.places import Outside
     from gdbmem.heap.words import Edges
@@ -80,6 +82,17 @@ _LEAST_SHARE = 0.05  # of the heap, that a group below a holder retains
 
 
 Kind = Union[int, Sequence[str]]  # usable bytes of each block, or the mangled names of a class
+
+
+class DebugInformation(Protocol):
+    """What symbols and debug information say of variables."""
+
+    @property
+    def hidden(self) -> Sequence[HiddenPointers]:
+        """Types that hide pointers, by symbols."""
+
+    def types(self, places: Iterable[Place]) -> Mapping[Place, tuple[str, int]]:
+        """Return the types of the variables at *places*, in words, and the sizes of their elements."""
 
 
 @dataclass
@@ -102,6 +115,7 @@ class HeapGraph:
     execution: str = ""  # what tells this execution of the program from all others; "": unknown
     time: Optional[float] = None  # when it was read, or the core was written; seconds since 1970
     pause_seconds: Optional[float] = None
+    debug: Optional[DebugInformation] = None  # None: names were not asked for
 
     def graph(self) -> Graph:
         """Return the graph of the blocks and of what leads to them, to be called once: the edges go into it."""
@@ -326,7 +340,10 @@ class Answers:
     def _place(self, number: int) -> Holder:
         place = self.graph.places[int(self.held.nodes[number]) - self.graph.blocks]
         retained, blocks = (int(column[number]) for column in (self.held.retained, self.held.blocks))
-        return Holder(place.name, place.kind, place.address or None, place.object, retained, blocks, 0)
+        return Holder(
+            place.name, place.kind, place.address or None, place.object, retained, blocks, 0,
+            frame=place.frame, type=place.type,
+        )  # fmt: skip
 
     def _shared(self) -> list[Row]:
         """Return the blocks that several places hold, by two of these places."""

@@ -30,6 +30,8 @@ _X86_64 = 62
 # Most bytes between words of one variable without a symbol: if their blocks are alike; if one leads to the other.
 _JOINED, _REACH = 8, 48
 _MOST_READ = 1 << 24  # bytes of a block that may lead to a variable
+MOST_REGISTERS = 64  # numbers below are "addresses" of registers
+_CONTENTS = 80  # bytes of a variable that its number of elements can be read from
 # Groups of places.
 _BY_THREAD = {DATA: "variables of the program and its libraries", MEMORY: "memory that is not malloc's"}
 _BY_OBJECT = {STACK: "stacks", THREAD_LOCAL: "thread-local memory"}
@@ -206,10 +208,10 @@ def _in_registers(threads: Sequence[ThreadPointers], blocks: Blocks) -> Iterator
     low, size = blocks.span
     for thread in threads:
         values = np.array([value & (1 << 64) - 1 for value in thread.registers], np.uint64)
-        values = values[values - np.uint64(low) < np.uint64(size)]
-        to = blocks.find(values)
-        to = to[(to >= 0) & blocks.live.take(to, mode="clip")]
-        yield _Area(STACK, 0, 0, thread.tid), Words(to, np.zeros(len(to), np.int64))
+        at = np.flatnonzero(values - np.uint64(low) < np.uint64(size))
+        to = blocks.find(values[at])
+        live = (to >= 0) & blocks.live.take(to, mode="clip")
+        yield _Area(STACK, 0, 0, thread.tid), Words(to[live], at[live])
 
 
 class _Namers:
@@ -244,8 +246,7 @@ class _Namers:
         return f"{name} at 0x{area.start:x}"
 
     def _thread(self, tid: int) -> str:
-        name = self._names.get(tid, "")
-        return f"thread {tid} ({name})" if name else f"thread {tid}"
+        return thread_in_words(tid, self._names.get(tid, ""))
 
     def _of_data(self, words: Words) -> tuple[Any, list[Place]]:
         """Name words in order of address by the variables that contain them, or by their offset in the object."""
@@ -261,13 +262,21 @@ class _Namers:
         new = self._begins_another(words, symbol)
         numbers = np.cumsum(new) - 1
         file = PurePath(image.name).name if image is not None else ""
+        bias = image.bias if image is not None else 0
         places = [
-            Place(symbols[n][2], DATA, int(address), file)
+            self._variable(Place(symbols[n][2], DATA, bias + symbols[n][0], file))
             if n >= 0
             else Place(f"{file}+0x{int(offset):x}", DATA, int(address), file)
             for n, address, offset in zip(symbol[new].tolist(), words.addresses[new], at[new])
         ]
         return numbers, places
+
+    def _variable(self, place: Place) -> Place:
+        """Return the *place* of a variable with its contents."""
+        try:
+            return place._replace(contents=self._memory.read(place.address, _CONTENTS))
+        except MemoryUnreadable:
+            return place
 
     def _begins_another(self, words: Words, symbol: Any) -> Any:
         """Return whether each word begins another variable.
@@ -324,10 +333,12 @@ class _Namers:
             number[(number >= 0) & (words.addresses >= ends[number])] = -1
         known, numbers = places_of(number + 1)
         file = PurePath(self._reading.images[0].name).name if self._reading.images else ""
-        return numbers, [
-            Place(names[n], THREAD_LOCAL, int(starts[n]), f"{file}, {thread}", thread) if n >= 0 else rest
+        of = f"{file}, {thread}"
+        places = [
+            self._variable(Place(names[n], THREAD_LOCAL, int(starts[n]), of, thread)) if n >= 0 else rest
             for n in (known - 1).tolist()
         ]
+        return numbers, places
 
     def _program_variables(self, pointer: int) -> tuple[Any, Any, list[str]]:
         """Return start, end and name of the program's thread-local variables of the thread with this *pointer*.
@@ -359,6 +370,10 @@ class _Namers:
         return -(-segment[6] // align) * align
 
 
+def thread_in_words(tid: int, name: str) -> str:
+    return f"thread {tid} ({name})" if name else f"thread {tid}"
+
+
 def grouped(places: Sequence[Place], by: str) -> tuple[list[int], list[Place]]:
     """Return for each of *places* the number of its group *by* object file or thread, and the groups.
 
@@ -370,7 +385,7 @@ def grouped(places: Sequence[Place], by: str) -> tuple[list[int], list[Place]]:
         kind, file = place.kind, place.object.removesuffix(f", {place.thread}")
         if by == BY_THREAD:
             name = place.thread or _BY_THREAD.get(kind, place.name)
-        elif file:
+        elif file and kind != STACK:
             kind, name = DATA, file
         else:
             name = _BY_OBJECT[kind] if place.thread else place.name

@@ -18,6 +18,7 @@ from gdbmem.model.heap_graph import (
     HeapGrowth,
     HeapSum,
     HeapView,
+    HiddenPointers,
     Holder,
     Leaks,
     NewlyLost,
@@ -87,7 +88,10 @@ def named_view(view: HeapView, names: Names) -> HeapView:
             path=[named(one) for one in block.path],
             dominators=[named(one) for one in block.dominators],
         )
-    return replace(view, holders=[named(one) for one in view.holders], leaks=leaks, block=block)
+    unseen = [one._replace(holder=in_words(one.holder, names)) for one in view.unseen]
+    return replace(
+        view, holders=[named(one) for one in view.holders], leaks=leaks, block=block, unseen=unseen
+    )
 
 
 def encoded(name: str) -> str:
@@ -104,6 +108,7 @@ def mangled_names(view: HeapView) -> list[str]:
     names = {encoded(name) for holder in every for name in (holder.name, *holder.holders)}
     names |= {part.class_name for holder in every for part in holder.parts}
     names |= {one.class_name for one in view.leaks.structures}
+    names |= {encoded(one.holder) for one in view.unseen}
     return sorted(names - {""})
 
 
@@ -143,7 +148,7 @@ def print_heap(view: HeapView, names: Names, console: Console, *, only_leaks: bo
         console.print(drawing.Text(say.answer(view), "bold"), soft_wrap=True)
         console.print()
         _print_holders(view, say, console)
-    _print_reached(view, console)
+    _print_reached(view, say, console)
     _print_leaks(view.leaks, say, console)
     if view.allocations is not None:
         print_allocations(view, view.allocations, say, console)
@@ -207,6 +212,9 @@ class HolderWords:
         of = f" ({printable(one.object)})" if one.object and not name.startswith(one.object) else ""
         return f"{name}{of}"
 
+    def name(self, name: str) -> str:
+        return printable(in_words(name, self._names))
+
     def sum(self, one: HeapSum) -> str:
         return self.holder(Holder(one.name, one.kind, None, one.object, 0, 0, 0, (), one.holders))
 
@@ -235,7 +243,19 @@ class HolderWords:
         return f"{kind} of {part.block_bytes:,} bytes"
 
     def parts(self, one: Holder) -> str:
-        return ", ".join(self.part(part) for part in one.parts) if one.kind not in (TYPE, BLOCK) else ""
+        """Return what *one* retains: the type of a variable with the number of its elements, and the largest parts."""
+        if one.kind in (TYPE, BLOCK):
+            return ""
+        parts = [self.part(part) for part in one.parts]
+        if not one.type:
+            return ", ".join(parts)
+        what = printable(one.type)
+        if one.elements is not None and one.element_nodes and parts and one.parts[0].blocks == one.elements:
+            part = one.parts[0]
+            size = f" of {part.block_bytes:,} bytes" if not part.class_name else ""
+            return ", ".join((f"{what} of {plural(one.elements, 'node')}{size}", *parts[1:]))
+        count = f" of {plural(one.elements, 'element')}" if one.elements is not None else ""
+        return f"{what}{count}{': ' if parts else ''}{', '.join(parts)}"
 
 
 def _print_holders(view: HeapView, say: HolderWords, console: Console) -> None:
@@ -328,7 +348,7 @@ def _print_block(view: HeapView, found: BlockHolders, say: HolderWords, console:
         console.print(table)
 
 
-def _print_reached(view: HeapView, console: Console) -> None:
+def _print_reached(view: HeapView, say: HolderWords, console: Console) -> None:
     stacks = f"; {format_size(view.stacks_bytes)} only from stacks and registers" if view.stacks_bytes else ""
     text = f"{format_size(view.variables_bytes)} are reached from variables and memory outside of the heap{stacks}."
     if view.other_bytes >= _LEAST_OTHER:
@@ -338,8 +358,19 @@ def _print_reached(view: HeapView, console: Console) -> None:
     console.print(f"\n{text}", soft_wrap=True)
     if view.pools is not None and view.pools.blocks:
         console.print(pools_in_words(view.pools), soft_wrap=True)
+    for one in view.unseen:
+        console.print(hidden_in_words(one, say), soft_wrap=True)
     if view.trimmed_bytes:
         console.print(f"malloc_trim() would return {format_size(view.trimmed_bytes)} to the kernel now.")
+
+
+def hidden_in_words(hidden: HiddenPointers, say: HolderWords) -> str:
+    """Return which pointers are not seen, in a sentence."""
+    where = f", the type of {say.name(hidden.holder)}," if hidden.holder else ""
+    return (
+        f"{printable(hidden.type)}{where} keeps {hidden.keeps}: such words don't count as pointers,"
+        " and what only they lead to is reported as lost."
+    )
 
 
 def pools_in_words(pools: Pools) -> str:

@@ -8,8 +8,9 @@ import struct
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from gdbmem.allocators.data_words import ZeroedMemory
 from gdbmem.allocators.glibc.blocks import ColumnWalker
@@ -19,13 +20,15 @@ from gdbmem.errors import InputError, Notice, TargetError
 from gdbmem.formats.valgrind.memcheck import ListedBlocks
 from gdbmem.heap.allocated import block_paths
 from gdbmem.heap.blocks import Blocks, glibc_regions, other_regions
+from gdbmem.heap.frames import split_stacks
 from gdbmem.heap.giving_back import PageLedger
-from gdbmem.heap.graph import Graph
+from gdbmem.heap.graph import Graph, Place
 from gdbmem.heap.holders import Answers, HeapGraph, Kind
-from gdbmem.heap.places import Outside, find_places, memory_of_glibc
+from gdbmem.heap.places import Outside, find_places, memory_of_glibc, thread_in_words
 from gdbmem.heap.pools import find_pools
 from gdbmem.heap.saved import mangled_names_in, save_heap
 from gdbmem.heap.text import class_in_words, encoded, in_words
+from gdbmem.heap.types import hidden_types, typed
 from gdbmem.heap.unused import Containers
 from gdbmem.heap.words import Edges, find_edges
 from gdbmem.inspection.ledger_parts import may_have_rust, variable_areas
@@ -37,10 +40,13 @@ from gdbmem.linux.memory.maps import Ranges, read_maps
 from gdbmem.linux.memory.process_memory import random_bytes_in
 from gdbmem.linux.process.process import auxiliary_vector, check_analysable
 from gdbmem.model.heap_blocks import DATA
-from gdbmem.model.heap_graph import CUT, DAMAGED, HeapQuery, HeapView, SavedHeap
+from gdbmem.model.heap_graph import CUT, DAMAGED, STACK, HeapQuery, HeapView, SavedHeap
 from gdbmem.model.memory import Memory, ThreadPointers
 from gdbmem.symbols.batch_gdb import class_names
 from gdbmem.text import format_size, plural, printable
+
+if TYPE_CHECKING:
+    from gdbmem.inspection.heap_frames import StackCopy
 
 _MOST_CLASSES = 4096  # vtables that are looked up, the most frequent first
 # Notices on a ledger that matter here, too.
@@ -63,8 +69,11 @@ class _Reading:
         self._listed = listed  # the blocks, by memcheck, in whose place no allocator is read
         self.walker = ColumnWalker()
         self.found: Optional[HeapGraph] = None
+        self._image: Optional[ProcessImage] = None
+        self._stacks: Sequence[StackCopy] = ()
 
     def __call__(self, reading: ProcessImage, memory: Memory) -> None:
+        self._image = reading
         if self._listed is not None:
             self._read_listed(reading, memory, self._listed)
             return
@@ -184,6 +193,10 @@ class _Reading:
         data = [(start, end) for kind, start, end in variable_areas(reading) if kind == DATA]
         named = (edges, Containers(of_rust=of_rust)) if self._query.without or not only_leaks else None
         outside = find_places(reading, memory, blocks, named, data, mallocs, small)
+        if named is not None:
+            from gdbmem.inspection.heap_frames import copy_stacks  # not for leaks alone
+
+            self._stacks = copy_stacks(reading, memory)
         name_of = namer(reading, memory)
         vtables, which = places_of(edges.objects[1])
         order = import_numpy().argsort(-import_numpy().bincount(which), kind="stable")
@@ -194,6 +207,32 @@ class _Reading:
             pools=pools, gaps=_gaps(reading, memory, edges, outside),
             execution=_execution(reading.pid, memory), time=time.time(),
         )  # fmt: skip
+
+    def named(self, files: TargetFiles) -> HeapGraph:
+        """Return the graph, with the frames of stacks as places, by the *files* of the process.
+
+        The process is no longer needed.
+        """
+        found, image = self.found, self._image
+        assert found is not None
+        assert image is not None
+        if self._query.without or not self._query.asks_for_leaks_only:
+            from gdbmem.inspection.heap_frames import DebugInformation  # not for leaks alone
+
+            found.debug = debug = DebugInformation(image, files)
+            shown = {thread.tid: thread_in_words(thread.tid, thread.name) for thread in image.threads}
+            threads = debug.frames(self._stacks, shown)
+            found.outside = split_stacks(found.outside, threads)
+            whole = [place for place in found.outside.places if place.kind == STACK and place.frame is None]
+            if whole and not threads:
+                found.notices = [*found.notices, _NOT_UNWOUND]
+        return found
+
+
+_NOT_UNWOUND = Notice(
+    "stacks-not-unwound",
+    "each stack is one holder: its functions are known only on x86-64, and with elfutils' libdw (libdw1)",
+)
 
 
 def _unread(why: str) -> TargetError:
@@ -262,19 +301,20 @@ def read_graph(pid: int, query: HeapQuery, *, fork: Optional[bool], swapped: boo
     _, pause_seconds = read_live(
         pid, walker=reading.walker, fork=fork, look=reading, say=say, swapped=swapped, whole=True
     )
-    assert reading.found is not None
-    reading.found.pause_seconds = pause_seconds
-    return reading.found
+    with TargetFiles(pid) as files:
+        found = reading.named(files)
+    found.pause_seconds = pause_seconds
+    return found
 
 
 def read_graph_of_core(core: Path, program: Optional[Path], query: HeapQuery) -> HeapGraph:
     """Return the graph of a core for *query*. Raises InputError or TargetError."""
     reading = _Reading(query)
     read_core(core, look=reading, program=program, walker=reading.walker, searched=0)
-    assert reading.found is not None
+    found = reading.named(TargetFiles())
     with contextlib.suppress(OSError):
-        reading.found.time = core.stat().st_mtime
-    return reading.found
+        found.time = core.stat().st_mtime
+    return found
 
 
 def read_stopped_graph(
@@ -313,8 +353,7 @@ def read_stopped_graph(
             swapped=swapped,
             beside=Ranges(own),
         )
-    assert reading.found is not None
-    return reading.found
+        return reading.named(files)
 
 
 def answer(found: HeapGraph, query: HeapQuery) -> HeapView:
@@ -323,13 +362,29 @@ def answer(found: HeapGraph, query: HeapQuery) -> HeapView:
     without = _nodes(found, graph, query.without)
     kind = _kind(found, query.type)
     answers = Answers(found, graph, without, by=query.by, for_one_view=query.block is None)
-    return answers.view(query, kind)
+    return with_types(found, answers.view(query, kind))
 
 
 def whole_answer(found: HeapGraph, query: HeapQuery) -> SavedHeap:
     """Return the answer to *query*, with all that another moment can be compared with; names are demangled."""
     answers = Answers(found, found.graph())
-    return save_heap(answers, answers.view(query), class_names(mangled_names_in(found)))
+    return save_heap(answers, with_types(found, answers.view(query)), class_names(mangled_names_in(found)))
+
+
+def with_types(found: HeapGraph, view: HeapView) -> HeapView:
+    """Return *view* with the types of the variables in its rows, by debug information, and the hidden pointers."""
+    places = {(place.name, place.kind, place.address, place.object): place for place in found.outside.places}
+    of_rows = [places.get((one.name, one.kind, one.address or 0, one.object)) for one in view.holders]
+    types = found.debug.types(filter(None, of_rows)) if found.debug is not None else {}
+    holders = [
+        typed(one, place, types.get(place)) if place is not None else one
+        for one, place in zip(view.holders, of_rows)
+    ]
+    variables = {place.name: place.type for place in found.outside.places if place.type}
+    variables.update({one.name: one.type for one in holders if one.type})
+    classes = class_names(set(found.classes.values())).values() if found.classes else ()
+    unseen = hidden_types(variables.items(), classes, found.debug.hidden if found.debug is not None else ())
+    return replace(view, holders=holders, unseen=unseen)
 
 
 def _kind(found: HeapGraph, text: str) -> Kind:
@@ -348,6 +403,10 @@ def _kind(found: HeapGraph, text: str) -> Kind:
     return names
 
 
+def _stack_of(place: Place) -> str:
+    return f"stack of {place.thread}" if place.kind == STACK else place.name
+
+
 def _nodes(found: HeapGraph, graph: Graph, names: Sequence[str]) -> list[int]:
     """Return the nodes with these *names*: places as they are shown, blocks by an address. Raises InputError."""
     if not names:
@@ -358,7 +417,7 @@ def _nodes(found: HeapGraph, graph: Graph, names: Sequence[str]) -> list[int]:
         mine = [
             graph.blocks + number
             for number, place in enumerate(graph.places)
-            if name in (place.name, in_words(place.name, shown))
+            if name in (place.name, in_words(place.name, shown), _stack_of(place))
         ]
         if not mine and name.startswith("0x"):
             with contextlib.suppress(ValueError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 from gdbmem.allocators.cpython.frames import FrameReader, find_frames
 from gdbmem.allocators.cpython.interpreters import published_version
@@ -18,7 +18,7 @@ from gdbmem.linux.holding.ptrace import Freeze, HeldThread, held_threads, thread
 from gdbmem.linux.memory.maps import Mapping, Ranges, parse_maps, read_maps_text
 from gdbmem.linux.memory.process_memory import CarefulMemory, ProcMemory, absent_pages
 from gdbmem.linux.process.process import process_facts, thread_name
-from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.model.memory import Memory, MemoryUnreadable, ThreadPointers
 from gdbmem.model.python import PythonStacks, PythonThread
 from gdbmem.symbols.call_paths import Place
 from gdbmem.symbols.unwind_tables import UnwindTable
@@ -125,7 +125,7 @@ def _stacks(
 
 _STACK_BYTES = 256 << 10  # from the stack pointer on, at most
 # The positions in the kernel's register set of what a sample has; source: x86's user_regs_struct, perf_regs.h.
-_X86_64 = (10, 5, 11, 12, 13, 14, 4, 19, 16, 9, 8, 7, 6, 3, 2, 1, 0)
+X86_64_SAMPLE = (10, 5, 11, 12, 13, 14, 4, 19, 16, 9, 8, 7, 6, 3, 2, 1, 0)
 _STACK_POINTER, _PROGRAM_COUNTER = 7, 8  # in a sample
 
 
@@ -163,7 +163,7 @@ def copy_stacks(pid: int) -> tuple[list[CopiedStack], bytes]:
                 CopiedStack(
                     held.tid,
                     thread_name(pid, held.tid),
-                    _sampled(held),
+                    sampled_registers(held),
                     _copied(memory, held.stack_pointer, ends),
                     held.tid in known,
                 )
@@ -172,12 +172,13 @@ def copy_stacks(pid: int) -> tuple[list[CopiedStack], bytes]:
     return found, maps
 
 
-def _sampled(held: HeldThread) -> Sequence[int]:
+def sampled_registers(held: Union[HeldThread, ThreadPointers]) -> Sequence[int]:
+    """Return the registers of a thread in the order of a sample; those that are unknown are 0."""
     if os.uname().machine != "x86_64":
         return held.registers[:33]
     if held.registers:
-        return [held.registers[at] for at in _X86_64]
-    values = [0] * len(_X86_64)
+        return [held.registers[at] for at in X86_64_SAMPLE]
+    values = [0] * len(X86_64_SAMPLE)
     values[_STACK_POINTER], values[_PROGRAM_COUNTER] = held.stack_pointer, held.program_counter
     return values
 

@@ -78,6 +78,22 @@ class Holder(NamedTuple):
     holders: Sequence[str] = ()  # of blocks held by several: some of these
     below: Sequence[Holder] = ()  # blocks that it alone holds, by kind, the largest groups
     given_back: Optional[GivenBack] = None  # if all that it retains were freed; None: not asked for
+    frame: Optional[int] = (
+        None  # number of the frame of a function, 0 is the innermost; of a stack that was unwound
+    )
+    type: Annotated[str, Key(or_null=True)] = ""  # of a variable, by debug information, in words
+    elements: Optional[int] = (
+        None  # of a container, by its own count; None: unknown, or not all are in its blocks
+    )
+    element_nodes: bool = False  # each element is in a block of its own
+
+
+class HiddenPointers(NamedTuple):
+    """Pointers that no reader of words sees."""
+
+    type: str  # that has them, in words
+    keeps: str  # what it keeps instead of addresses
+    holder: Annotated[str, Key(or_null=True)]  # a variable of that type; "": objects of a class
 
 
 class LostStructures(NamedTuple):
@@ -217,6 +233,7 @@ class HeapView:
     pools: Optional[Pools] = None  # 0 blocks if these have a small part of the heap; None: not looked for
     allocations: Optional[Allocations] = None  # None: nothing has recorded who allocated the blocks
     notices: Sequence[Notice] = ()
+    unseen: Sequence[HiddenPointers] = ()  # types that were met and are known to hide pointers
 
 
 class HeapSum(NamedTuple):

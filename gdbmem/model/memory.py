@@ -127,6 +127,13 @@ def words_at(memory: Memory, address: int, count: int) -> tuple[int, ...]:
     return struct.unpack(f"<{count}Q", memory.read(address, 8 * count))
 
 
+# In the order of the kernel's register set. Source: x86's user_regs_struct.
+X86_64_REGISTERS = (
+    "r15", "r14", "r13", "r12", "rbp", "rbx", "r11", "r10", "r9", "r8", "rax", "rcx", "rdx", "rsi", "rdi", "orig_rax",
+    "rip", "cs", "eflags", "rsp", "ss", "fs_base", "gs_base", "ds", "es", "fs", "gs",
+)  # fmt: skip
+
+
 class ThreadPointers(NamedTuple):
     """One thread, with the registers that the analysis needs."""
 
@@ -136,4 +143,4 @@ class ThreadPointers(NamedTuple):
     name: str = ""
     program_counter: int = 0
     system_call: int = -1  # number of the system call that the thread is in; -1: unknown
-    registers: Sequence[int] = ()  # all of them; none if they are unknown
+    registers: Sequence[int] = ()  # all of them, on x86-64 as X86_64_REGISTERS; none if they are unknown

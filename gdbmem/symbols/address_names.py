@@ -328,7 +328,7 @@ class GdbSymbols:
 
     def _has_odd_debug_file(self, elf: Elf, notices: list[Notice]) -> bool:
         """Return whether gdb would open what is not a file, a FIFO for one, on which it waits; add a notice then."""
-        odd = next((file for file in _debug_files(elf) if is_there(file) and not file.is_file()), None)
+        odd = next((file for file in debug_files(elf) if is_there(file) and not file.is_file()), None)
         if odd is not None:
             named = f"{printable(str(odd))}, which {printable(str(elf.path))} names as its debug information,"
             text = f"{named} is not a file"
@@ -366,7 +366,7 @@ class GdbSymbols:
 
 
 def _has_names(elf: Elf, offsets: Iterable[int]) -> bool:
-    if any(map(is_there, _debug_files(elf))):
+    if any(map(is_there, debug_files(elf))):
         return True
     return any(elf.covers(address) for offset in offsets if (address := elf.address(offset)) is not None)
 
@@ -411,7 +411,7 @@ class _Task:
         self.addresses = {
             offset: address for offset in offsets if (address := elf.address(offset)) is not None
         }
-        self._cache = cache_folder() / "symbols" / f"{_identity(elf)}.json"
+        self._cache = cache_folder() / "symbols" / f"{identity(elf)}.json"
         if self._cache not in known:
             known[self._cache] = read_cached(self._cache)
         self.known = known[self._cache]
@@ -447,13 +447,13 @@ class _Task:
         return Frame(function, file, line, self.binary.path, bool(inlined))
 
 
-def _identity(elf: Elf) -> str:
+def identity(elf: Elf) -> str:
     """Return what the names of *elf* depend on: the file, and its separate debug information."""
     import hashlib  # not always needed
 
     # Not by its build-id alone: any file can have that of another one.
     parts = [_MANNER, elf.build_id, str(elf.path)]
-    for file in [elf.path, *_debug_files(elf)]:
+    for file in [elf.path, *debug_files(elf)]:
         with contextlib.suppress(OSError):
             found = file.stat()
             parts += [str(found.st_size), str(found.st_mtime_ns)]
@@ -463,7 +463,7 @@ def _identity(elf: Elf) -> str:
     return f"{elf.build_id[:16]}-{digest}" if elf.build_id else digest
 
 
-def _debug_files(elf: Elf) -> Iterator[Path]:
+def debug_files(elf: Elf) -> Iterator[Path]:
     """Yield where gdb looks for the separate debug information of *elf*."""
     if elf.build_id:
         yield _DEBUG / ".build-id" / elf.build_id[:2] / f"{elf.build_id[2:]}.debug"

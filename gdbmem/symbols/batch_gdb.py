@@ -21,12 +21,14 @@ from gdbmem.text import printable
 GDB_SECONDS = 600.0  # a browser's debug information takes minutes
 _ANSWER = gdb_call("names", "name_addresses()")
 
-Question = tuple[Path, Sequence[int]]  # a binary, and addresses in it
+Question = tuple[Path, Any]  # a binary, and addresses in it, or what else *call* takes as JSON
 Answer = Union[Mapping[str, Any], Notice]  # the frames of each address, or why there are none
 
 
-def ask_gdb(questions: Sequence[Question]) -> Iterator[Answer]:
-    """Yield the answer to each of *questions*, in their order."""
+def ask_gdb(
+    questions: Sequence[Question], call: str = _ANSWER, seconds: float = GDB_SECONDS
+) -> Iterator[Answer]:
+    """Yield the answer to each of *questions*, in their order, by the command *call* within so many *seconds*."""
     try:
         gdb = find_gdb()
     except GdbmemError as error:
@@ -41,14 +43,14 @@ def ask_gdb(questions: Sequence[Question]) -> Iterator[Answer]:
             with contextlib.ExitStack() as stops:  # also after Ctrl-C between two starts
                 stops.callback(_stop, running)
                 for number, one in enumerate(group, start=at):
-                    _start(running, gdb, one, Path(folder) / str(number))
+                    _start(running, gdb, one, Path(folder) / str(number), call)
                 for gdb_of_one in running:
-                    yield gdb_of_one.answer()
+                    yield gdb_of_one.answer(seconds)
 
 
-def _start(running: list[_RunningGdb], gdb: str, question: Question, stem: Path) -> None:
+def _start(running: list[_RunningGdb], gdb: str, question: Question, stem: Path, call: str) -> None:
     """Add a gdb to *running*. cli.start lets no Ctrl-C in between: it would be started and not listed."""
-    running.append(_RunningGdb(gdb, *question, stem))
+    running.append(_RunningGdb(gdb, *question, stem, call))
 
 
 def _stop(running: Sequence[_RunningGdb]) -> None:
@@ -60,14 +62,14 @@ def _stop(running: Sequence[_RunningGdb]) -> None:
 
 
 class _RunningGdb:
-    def __init__(self, gdb: str, binary: Path, addresses: Sequence[int], stem: Path) -> None:
+    def __init__(self, gdb: str, binary: Path, asked: Any, stem: Path, call: str) -> None:
         """Start a gdb on *binary*; it reads and writes files that begin with *stem*."""
         question, self._file = stem.with_suffix(".ask"), stem.with_suffix(".names")
         self._binary = binary
-        question.write_text(json.dumps(addresses), encoding="ascii")
+        question.write_text(json.dumps(asked), encoding="ascii")
         words = quiet_gdb(gdb, online=bool(os.environ.get("DEBUGINFOD_URLS")))
         self._process = subprocess.Popen(
-            [*words, "-x", str(loader_file()), "-ex", _ANSWER, "--", str(binary)],
+            [*words, "-x", str(loader_file()), "-ex", call, "--", str(binary)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -75,10 +77,10 @@ class _RunningGdb:
             start_new_session=True,
         )
 
-    def answer(self) -> Answer:
+    def answer(self, seconds: float) -> Answer:
         """Wait for the gdb to end and return what it found."""
         try:
-            self._process.wait(GDB_SECONDS)
+            self._process.wait(seconds)
             found: Mapping[str, Any] = json.loads(self._file.read_bytes())
         except (OSError, ValueError, subprocess.TimeoutExpired):
             name = printable(str(self._binary))

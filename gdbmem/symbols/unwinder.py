@@ -137,6 +137,11 @@ class CodeSpot(NamedTuple):
     address: int  # of a caller within the call
     step: Optional[_Step]
 
+    @property
+    def saved(self) -> Sequence[tuple[int, int]]:
+        """The registers that the function has saved, by DWARF numbers, and how far from its frame's end."""
+        return self.step.slots if self.step is not None else ()
+
 
 class CallPath(NamedTuple):
     """The call path of one sample."""
@@ -165,9 +170,17 @@ class Unwinder:
         self._tables = {}
 
     def path(
-        self, space: AddressSpace, registers: Sequence[int], stack: bytes, by_frame_pointers: Sequence[int]
+        self,
+        space: AddressSpace,
+        registers: Sequence[int],
+        stack: bytes,
+        by_frame_pointers: Sequence[int],
+        pointers: Optional[list[int]] = None,
     ) -> CallPath:
-        """Return the call path of a thread with *registers* and a copy of its *stack* from the stack pointer on."""
+        """Return the call path of a thread with *registers* and a copy of its *stack* from the stack pointer on.
+
+        *pointers* gets the stack pointer in each of its functions; the next one is where a function's frame ends.
+        """
         machine = self._machine
         if machine is None or len(registers) != len(machine.sampled):
             return CallPath(self._plain(space, by_frame_pointers), False)
@@ -180,6 +193,8 @@ class Unwinder:
             if spot is None:
                 break
             spots.append(spot)
+            if pointers is not None:
+                pointers.append(walk.stack_pointer)
             step = spot.step
             if step is None:
                 caller = walk.by_frame_pointer(space)
@@ -299,6 +314,11 @@ class _StackWalk:
             tuple[int, _Step]
         ] = []  # by functions left: the CFA, and where they saved registers
         self._kept = {*machine.kept, machine.sp}
+
+    @property
+    def stack_pointer(self) -> int:
+        """The stack pointer in the function that was reached."""
+        return self._values[self._machine.sp] or 0
 
     def word(self, address: int) -> Optional[int]:
         """Return the word at *address* of the stack; None if that was not copied."""

@@ -275,7 +275,9 @@ def test_a_person_reads_the_answer_first_then_holders_then_what_is_lost(owners: 
     first, *_ = done.stdout.splitlines()
     assert re.match(r"[\d,]+ live blocks, .*: .* are retained by .*, .* by .*\.$", first), first
     assert re.search(
-        r"^ *[\d.]+ KiB .* 4,095  branches \(heap_owners\): 4,095 of 56 bytes$", done.stdout, re.M
+        r"^ *[\d.]+ KiB .* 4,095  branches \(heap_owners\): std::unique_ptr<Branch>:\s+4,095\s+of\s+56\s+bytes$",
+        done.stdout,
+        re.M,
     )
     assert re.search(r"^Lost: 2,501 blocks, .*: no word leads to them\.$", done.stdout, re.M)
     assert "and " in sizes.stdout

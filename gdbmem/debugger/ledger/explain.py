@@ -29,7 +29,7 @@ from gdbmem.linux.memory.maps import read_maps
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.linux.process.process import ProcessFacts, check_analysable, process_facts
 from gdbmem.model.ledger import Ledger
-from gdbmem.model.memory import ThreadPointers
+from gdbmem.model.memory import X86_64_REGISTERS, ThreadPointers
 from gdbmem.runs.saved_results import LEDGER
 from gdbmem.terminal.console import open_named, open_output
 from gdbmem.text import format_size, printable
@@ -44,10 +44,7 @@ _SMALL_BYTES = 256 << 10  # 10 ms of reading in plain Python; a worker takes 0.3
 _CORE = re.compile(r"^Local core dump file:\n\s+.(.+)., file type ", re.M)
 
 
-# Registers that may have a pointer, of either machine; the other's are 0.
-_GENERAL = [f"$r{name}" for name in ("ax", "bx", "cx", "dx", "si", "di", "bp", *range(8, 16))] + [
-    f"$x{number}" for number in range(31)
-]
+_GENERAL = X86_64_REGISTERS if os.uname().machine == "x86_64" else [f"x{number}" for number in range(31)]
 
 
 def read_ledger_here(queries: Optional[BlockQueries] = None, *, swapped: bool = False) -> Ledger:
@@ -138,6 +135,7 @@ def threads_here(*, with_registers: bool = False) -> list[ThreadPointers]:
     with selection_kept():
         for thread in sorted(gdb.selected_inferior().threads(), key=lambda t: int(t.num)):
             thread.switch()
+            gdb.newest_frame().select()  # of the selected thread another one may be
             threads.append(
                 ThreadPointers(
                     int(thread.ptid[1]),
@@ -146,7 +144,7 @@ def threads_here(*, with_registers: bool = False) -> list[ThreadPointers]:
                     str(thread.name or ""),
                     register("$pc"),
                     register("$orig_rax") or register("$x8"),
-                    [register(name) for name in _GENERAL] if with_registers else [],
+                    [register(f"${name}") for name in _GENERAL] if with_registers else [],
                 )
             )
     return threads

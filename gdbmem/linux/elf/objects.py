@@ -399,6 +399,13 @@ def debug_link(path: Path) -> str:
     return ""
 
 
+def has_debug_information(path: Union[str, os.PathLike[str]]) -> bool:
+    """Return whether the ELF file at *path* itself has information on types and variables."""
+    with suppress(OSError, struct.error), open_regular(path) as stream:
+        return any(section.name in (b".debug_info", b".zdebug_info") for section in _sections(stream))
+    return False
+
+
 def odd_debug_sections(path: Union[str, os.PathLike[str]]) -> str:
     """Return what older readers of debug information can't read in *path*: "Zstandard", "split DWARF 5" or ""."""
     with suppress(OSError, struct.error), open_regular(path) as stream:
@@ -556,6 +563,12 @@ class VtableSymbols(ObjectSymbols):
     """The vtables that symbols name: for programs that keep no type information."""
 
     prefix = b"_ZTV"
+
+
+class FunctionSymbols(ObjectSymbols):
+    """The functions that symbols name."""
+
+    kind = _FUNCTION
 
 
 class ThreadLocalSymbols(ObjectSymbols):

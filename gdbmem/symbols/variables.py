@@ -1,0 +1,105 @@
+"""The types of a program's variables, and where those of its functions are stored, by a batch gdb; kept on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+from gdbmem.errors import Notice
+from gdbmem.files import cache_folder, is_there, read_cached, write_cached
+from gdbmem.linux.elf.objects import has_debug_information, read_elf
+from gdbmem.setup.gdb_python import gdb_call
+from gdbmem.symbols.address_names import debug_files, identity
+from gdbmem.symbols.batch_gdb import ask_gdb
+
+_ANSWER = gdb_call("variables", "describe_variables()")
+_SECONDS = 30.0
+
+
+class VariableType(NamedTuple):
+    """The type of a variable."""
+
+    name: str  # as gdb has it, without typedefs
+    size: int
+    element_size: int  # of the first argument of a template; 0: none
+
+
+class LocalVariable(NamedTuple):
+    """A variable of a function, at some instruction."""
+
+    function: str  # which may be inlined
+    name: str
+    type: VariableType
+    base: str  # "cfa" or a register, for its place in memory; "=" and a register that has its value
+    offset: int
+
+    @property
+    def is_in_register(self) -> bool:
+        return self.base.startswith("=")
+
+
+class FunctionVariables(NamedTuple):
+    """The variables that are in scope at an instruction."""
+
+    function: str  # "": unknown
+    variables: Sequence[LocalVariable]
+
+
+Variable = tuple[str, Optional[int]]  # the linker's name, the address in the file (None: it is thread-local)
+
+Answer = tuple[Mapping[int, FunctionVariables], Mapping[str, VariableType]]
+
+
+def find_variables(path: Path, build_id: str, code: Sequence[int], variables: Sequence[Variable]) -> Answer:
+    """Return what the debug information of *path* has on addresses in *code*, and on *variables*.
+
+    Nothing if the file has no debug information, or another *build_id*.
+    """
+    elf = read_elf(path)
+    if elf is None or elf.build_id != build_id:
+        return {}, {}
+    files = [file for file in debug_files(elf) if is_there(file)]
+    # gdb would wait on a FIFO.
+    if not all(file.is_file() for file in files) or not (files or has_debug_information(path)):
+        return {}, {}
+    cache = cache_folder() / "symbols" / f"{identity(elf)}-variables.json"
+    known = read_cached(cache)
+    of_code, of_variables = (_table(known, name) for name in ("code", "variables"))
+    asked = {
+        "code": sorted({at for at in code if str(at) not in of_code}),
+        "variables": sorted(
+            {(name, at) for name, at in variables if name not in of_variables},
+            key=lambda pair: (pair[0], pair[1] or 0),
+        ),
+    }
+    if any(asked.values()):
+        (answer,) = ask_gdb([(path, asked)], _ANSWER, _SECONDS)
+        if not isinstance(answer, Notice):
+            of_code.update(_table(answer, "code"))
+            of_variables.update(_table(answer, "variables"))
+            write_cached(cache, {"code": of_code, "variables": of_variables})
+    with suppress(TypeError, ValueError, KeyError):  # the file was changed
+        functions = {at: _function(of_code[str(at)]) for at in code if str(at) in of_code}
+        types = {name: VariableType(*of_variables[name]) for name, _ in variables if of_variables.get(name)}
+        return functions, types
+    return {}, {}
+
+
+def _table(found: Mapping[str, Any], name: str) -> dict[str, Any]:
+    table = found.get(name)
+    return dict(table) if isinstance(table, dict) else {}
+
+
+def _function(row: Any) -> FunctionVariables:
+    function, rows = row
+    return FunctionVariables(
+        str(function),
+        [
+            LocalVariable(
+                str(of), str(name), VariableType(str(kind), int(size), int(element)), str(base), int(offset)
+            )
+            for of, name, kind, size, element, base, offset in rows
+        ],
+    )
