@@ -13,7 +13,6 @@ from gdbmem.formats.addresses import Binary
 from gdbmem.heap.frames import Frame, FrameVariable, ThreadFrames
 from gdbmem.heap.graph import Place
 from gdbmem.heap.types import hidden_in_symbols
-from gdbmem.inspection.stacks import X86_64_SAMPLE, sampled_registers
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.elf.objects import FunctionSymbols, Image, elf_in, plain_name, symbol_tables
 from gdbmem.linux.files.target_files import TargetFiles
@@ -22,7 +21,15 @@ from gdbmem.model.heap_graph import DATA, THREAD_LOCAL, HiddenPointers
 from gdbmem.model.memory import X86_64_REGISTERS, Memory, MemoryUnreadable, ThreadPointers
 from gdbmem.symbols.function_names import split_function
 from gdbmem.symbols.unwind_tables import UnwindTable, can_unwind
-from gdbmem.symbols.unwinder import MACHINES, AddressSpace, CodeRegion, CodeSpot, Unwinder
+from gdbmem.symbols.unwinder import (
+    MACHINES,
+    X86_64_SAMPLE,
+    AddressSpace,
+    CodeRegion,
+    CodeSpot,
+    Unwinder,
+    sampled_registers,
+)
 from gdbmem.symbols.variables import Answer, FunctionVariables, LocalVariable, Variable, find_variables
 
 _STACK_BYTES, _ALL_BYTES = 256 << 10, 64 << 20  # of one thread, of all

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple, Optional, Union
+from typing import NamedTuple, Optional
 
 from gdbmem.allocators.cpython.frames import FrameReader, find_frames
 from gdbmem.allocators.cpython.interpreters import published_version
@@ -18,11 +18,11 @@ from gdbmem.linux.holding.ptrace import Freeze, HeldThread, held_threads, thread
 from gdbmem.linux.memory.maps import Mapping, Ranges, parse_maps, read_maps_text
 from gdbmem.linux.memory.process_memory import CarefulMemory, ProcMemory, absent_pages
 from gdbmem.linux.process.process import process_facts, thread_name
-from gdbmem.model.memory import Memory, MemoryUnreadable, ThreadPointers
+from gdbmem.model.memory import Memory, MemoryUnreadable
 from gdbmem.model.python import PythonStacks, PythonThread
 from gdbmem.symbols.call_paths import Place
 from gdbmem.symbols.unwind_tables import UnwindTable
-from gdbmem.symbols.unwinder import MACHINES, Unwinder, code_in
+from gdbmem.symbols.unwinder import MACHINES, Unwinder, code_in, sampled_registers
 from gdbmem.text import plural
 
 _Answer = tuple[list[PythonThread], list[HeldThread]]
@@ -124,9 +124,6 @@ def _stacks(
 
 
 _STACK_BYTES = 256 << 10  # from the stack pointer on, at most
-# The positions in the kernel's register set of what a sample has; source: x86's user_regs_struct, perf_regs.h.
-X86_64_SAMPLE = (10, 5, 11, 12, 13, 14, 4, 19, 16, 9, 8, 7, 6, 3, 2, 1, 0)
-_STACK_POINTER, _PROGRAM_COUNTER = 7, 8  # in a sample
 
 
 class CopiedStack(NamedTuple):
@@ -170,17 +167,6 @@ def copy_stacks(pid: int) -> tuple[list[CopiedStack], bytes]:
                 for held in held_threads(freeze)
             ]
     return found, maps
-
-
-def sampled_registers(held: Union[HeldThread, ThreadPointers]) -> Sequence[int]:
-    """Return the registers of a thread in the order of a sample; those that are unknown are 0."""
-    if os.uname().machine != "x86_64":
-        return held.registers[:33]
-    if held.registers:
-        return [held.registers[at] for at in X86_64_SAMPLE]
-    values = [0] * len(X86_64_SAMPLE)
-    values[_STACK_POINTER], values[_PROGRAM_COUNTER] = held.stack_pointer, held.program_counter
-    return values
 
 
 def _copied(memory: Memory, start: int, areas: Sequence[tuple[int, int]]) -> bytes:

@@ -4,7 +4,7 @@ import os
 import struct
 from bisect import bisect_right, insort
 from collections.abc import Iterable, Sequence
-from typing import Any, Callable, NamedTuple, Optional
+from typing import Any, Callable, NamedTuple, Optional, Protocol
 
 from gdbmem.formats.addresses import Binary
 from gdbmem.linux.memory.maps import parse_smaps
@@ -113,6 +113,33 @@ MACHINES = {
     ),
     "aarch64": Machine(tuple(range(33)), tuple(range(19, 31)), 32, 31, 29, 48),
 }
+
+
+# The positions in the kernel's register set of what a sample has; source: x86's user_regs_struct, perf_regs.h.
+X86_64_SAMPLE = (10, 5, 11, 12, 13, 14, 4, 19, 16, 9, 8, 7, 6, 3, 2, 1, 0)
+_STACK_POINTER, _PROGRAM_COUNTER = 7, 8  # in a sample
+
+
+class _Thread(Protocol):
+    @property
+    def registers(self) -> Sequence[int]: ...
+
+    @property
+    def stack_pointer(self) -> int: ...
+
+    @property
+    def program_counter(self) -> int: ...
+
+
+def sampled_registers(held: _Thread) -> Sequence[int]:
+    """Return the registers of a thread in the order of a sample; those that are unknown are 0."""
+    if os.uname().machine != "x86_64":
+        return held.registers[:33]
+    if held.registers:
+        return [held.registers[at] for at in X86_64_SAMPLE]
+    values = [0] * len(X86_64_SAMPLE)
+    values[_STACK_POINTER], values[_PROGRAM_COUNTER] = held.stack_pointer, held.program_counter
+    return values
 
 
 class _Step(NamedTuple):

@@ -11,8 +11,6 @@ from gdbmem.errors import Notice
 from gdbmem.files import cache_folder, is_there, read_cached, write_cached
 from gdbmem.linux.elf.objects import has_debug_information, read_elf
 from gdbmem.setup.gdb_python import gdb_call
-from gdbmem.symbols.address_names import debug_files, identity
-from gdbmem.symbols.batch_gdb import ask_gdb
 
 _ANSWER = gdb_call("variables", "describe_variables()")
 _SECONDS = 30.0
@@ -60,6 +58,8 @@ def find_variables(path: Path, build_id: str, code: Sequence[int], variables: Se
     elf = read_elf(path)
     if elf is None or elf.build_id != build_id:
         return {}, {}
+    from gdbmem.symbols.address_names import debug_files, identity  # slow to import
+
     files = [file for file in debug_files(elf) if is_there(file)]
     # gdb would wait on a FIFO.
     if not all(file.is_file() for file in files) or not (files or has_debug_information(path)):
@@ -75,6 +75,8 @@ def find_variables(path: Path, build_id: str, code: Sequence[int], variables: Se
         ),
     }
     if any(asked.values()):
+        from gdbmem.symbols.batch_gdb import ask_gdb  # what starts processes takes long to import
+
         (answer,) = ask_gdb([(path, asked)], _ANSWER, _SECONDS)
         if not isinstance(answer, Notice):
             of_code.update(_table(answer, "code"))
