@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Optional
 
-from gdbmem.arrays import import_numpy
+from gdbmem.arrays import distinct, import_numpy, places_of
 from gdbmem.heap.graph import Place
 from gdbmem.heap.places import MOST_REGISTERS, Outside
 from gdbmem.model.heap_graph import STACK
@@ -66,12 +66,12 @@ def split_stacks(outside: Outside, threads: Sequence[ThreadFrames]) -> Outside:
             continue
         words = np.flatnonzero(outside.numbers == number)
         parts = _Parts(one, place)
-        found, which = np.unique(parts.of(outside.addresses[words]), return_inverse=True)
-        mine = [place if part < 0 else parts.places[part] for part in found.tolist()]
-        numbers[words] = len(places) + which.reshape(-1)
+        found, which = places_of(parts.of(outside.addresses[words]) + 1)
+        mine = [parts.places[part - 1] if part else place for part in found.tolist()]
+        numbers[words] = len(places) + which
         places += mine
-    used, numbers = np.unique(numbers, return_inverse=True)
-    return outside._replace(places=[places[n] for n in used.tolist()], numbers=numbers.reshape(-1))
+    used, numbers = places_of(numbers)
+    return outside._replace(places=[places[n] for n in used.tolist()], numbers=numbers)
 
 
 class _Parts:
@@ -103,7 +103,7 @@ class _Parts:
                 what = _POINTER if variable.leads_elsewhere else _VALUE
                 place = self._add(of, number, f"{variable.function}: {variable.name}", what, variable)
                 self._cover(areas, variable.start, variable.size, place)
-        self._bounds = np.unique(np.array([at for start, end, _ in areas for at in (start, end)], np.int64))
+        self._bounds = distinct(np.array([at for start, end, _ in areas for at in (start, end)], np.int64))
         self._parts = np.full(len(self._bounds), -1, np.int32)
         for start, end, place in areas:
             low, high = np.searchsorted(self._bounds, (start, end))
