@@ -156,7 +156,7 @@ def encode_heap_blocks(saved: SavedHeap, kind: str) -> bytes:
 
 
 def heap_sites(operand: str, view: HeapView, names: Mapping[str, str]) -> HeapSites:
-    """Return who allocates blocks of the sizes in *view*, by the snapshot *operand*; *names* are demangled ones.
+    """Return who allocates blocks of the sizes in *view*, which has `sizes`, by snapshot *operand*; *names* demangle.
 
     Raises InputError, also if the snapshot lacks the sizes of blocks.
     """

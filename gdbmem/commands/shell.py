@@ -146,7 +146,8 @@ lost. The process is paused while it is copied, as for explain.
 {options.PROCESS}{options.HEAP}\
 who allocated it:
   --paths RUN:NAME    the call paths that allocate blocks of the sizes that are listed, by a snapshot that counts blocks
-                      (of gperftools, heaptrack, memcheck, and jemalloc for its own; joined by size)
+                      (of gperftools, heaptrack, memcheck, and jemalloc for its own; joined by size), or of
+                      massif of this moment (joined by the sum of all blocks of a size)
 
 to compare:
   --save FILE|RUN:NAME

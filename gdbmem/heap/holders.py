@@ -56,6 +56,7 @@ from gdbmem.model.heap_graph import (
     OneType,
     Part,
     Pools,
+    SizeCount,
     Word,
 )
 
@@ -336,6 +337,18 @@ class Answers:
             return np.flatnonzero(self.graph.live & (np.diff(self.graph.unit).astype(np.int64) << 4 == size))
         wanted = np.array([name in kind for name in self.class_names])
         return np.flatnonzero(self.graph.live & wanted[self.class_of])
+
+    def _sizes(self) -> list[SizeCount]:
+        """Return how many live blocks of each size there are."""
+        np = import_numpy()
+        units = np.diff(self.graph.unit)[self.graph.live].astype(np.int64)
+        found, which = places_of(units)
+        counts = np.bincount(which, minlength=len(found)).tolist()
+        header = self.found.blocks.header_bytes
+        return [
+            SizeCount((size << 4) - header, count, (size << 4) * count)
+            for size, count in zip(found.tolist(), counts)
+        ]
 
     def _place(self, number: int) -> Holder:
         place = self.graph.places[int(self.held.nodes[number]) - self.graph.blocks]
@@ -768,6 +781,7 @@ class Answers:
             pause_seconds=found.pause_seconds,
             pools=found.pools,
             allocations=allocations,
+            sizes=self._sizes() if query.sizes else None,
             notices=found.notices,
         )
 

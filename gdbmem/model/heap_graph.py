@@ -32,6 +32,8 @@ class HeapQuery(NamedTuple):
     block: Optional[int] = None  # an address: of the block there, what holds it and what it holds
     type: str = ""  # only what is held of this class, as it is shown, or of blocks of this size
 
+    sizes: bool = False  # also how many live blocks of each size there are
+
     @property
     def is_of_kinds(self) -> bool:
         """Whether rows are kinds of blocks, not holders."""
@@ -154,6 +156,14 @@ class OneType(NamedTuple):
     bytes: Annotated[int, Key("size_bytes")]
 
 
+class SizeCount(NamedTuple):
+    """All live blocks of one size."""
+
+    block_bytes: int  # usable bytes of each
+    blocks: int
+    bytes: Annotated[int, Key("size_bytes")]  # of all, as the sizes of a view
+
+
 class Word(NamedTuple):
     """A word that leads to a block."""
 
@@ -231,6 +241,7 @@ class HeapView:
     allocator: str = "glibc"  # whose blocks these are
     of_type: Optional[OneType] = None  # the blocks that `holders` count, where one type was asked for
     pools: Optional[Pools] = None  # 0 blocks if these have a small part of the heap; None: not looked for
+    sizes: Optional[Sequence[SizeCount]] = None  # None: not asked for
     allocations: Optional[Allocations] = None  # None: nothing has recorded who allocated the blocks
     notices: Sequence[Notice] = ()
     unseen: Sequence[HiddenPointers] = ()  # types that were met and are known to hide pointers

@@ -6,8 +6,8 @@ isn't whole, the path allocates several sizes.
 
 from __future__ import annotations
 
-from collections.abc import Container
-from typing import NamedTuple
+from collections.abc import Container, Mapping
+from typing import Callable, NamedTuple
 
 from gdbmem.errors import InputError
 from gdbmem.model.calltree import Snapshot
@@ -72,6 +72,30 @@ def sized_paths(
     for some in (paths, mixed):
         some.sort(key=lambda path: -path.blocks)
     return paths, mixed
+
+
+def paths_of_counts(
+    snapshot: Snapshot, fits: Callable[[int, int], bool], sizes: Mapping[int, int]
+) -> dict[int, SizedPath]:
+    """Return, by size, the paths of a *snapshot* of bytes alone that have allocated all blocks of one of *sizes*.
+
+    *sizes* has the number of blocks of each size, and *fits* says whether a request has a block of a size. A path
+    counts if its bytes are a whole request for each block of one size, of no other one, and no other path's are.
+    """
+    found: dict[int, list[SizedPath]] = {}
+    for row in rank(as_growth(snapshot), Query(by="path")).rows:
+        total = row.amount.after_bytes
+        if total <= 0 or row.is_pruned:
+            continue
+        fitting = [
+            (size, count)
+            for size, count in sizes.items()
+            if total % count == 0 and fits(total // count, size)
+        ]
+        for size, count in fitting:
+            # One that fits several sizes makes each of these uncertain.
+            found.setdefault(size, []).extend([SizedPath(total // count, count, row)] * len(fitting))
+    return {size: paths[0] for size, paths in found.items() if len(paths) == 1}
 
 
 def chunk_bytes(request_bytes: int) -> int:

@@ -346,3 +346,39 @@ def test_who_allocated_what_a_holder_retains_is_joined_by_size_with_a_profile(tm
     assert re.search(r"^ +300 +200 +300  tasks \(keeps\): keeps\.cpp:6 \(make_task\)$", text, re.M)
     assert re.search(r"^ +500 +88 +500  names \(keeps\): keeps\.cpp:7 \(make_name\)$", text, re.M)
     assert "--paths is about the rows of a heap" in refused
+
+
+@pytest.mark.needs("valgrind")
+def test_what_massif_counted_is_joined_where_one_path_has_the_bytes_of_all_blocks_of_a_size(
+    tmp_path: Path,
+) -> None:
+    source, profile = tmp_path / "keeps.cpp", tmp_path / "massif.out"
+    source.write_text(KEEPS)
+    subprocess.run(["g++", "-g", "-O1", source, "-o", tmp_path / "keeps"], check=True)
+    massif = [
+        "valgrind",
+        "--tool=massif",
+        "--threshold=0",
+        "--peak-inaccuracy=0",
+        f"--massif-out-file={profile}",
+    ]
+    subprocess.run(
+        [*massif, tmp_path / "keeps"],
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=True, timeout=60,
+    )  # fmt: skip
+    with running([tmp_path / "keeps"]) as target:
+        done = gdbmem("heap", target.pid, "--paths", f"{profile}:peak", "--json")
+        text = gdbmem("heap", target.pid, "--paths", f"{profile}:peak").stdout
+    assert done.returncode == 0, done.stderr
+    heap = json.loads(done.stdout)
+    found = {
+        one["block_bytes"]: [(path["blocks"], path["block_bytes"]) for path in one["paths"]]
+        for one in heap["allocated_by"]["sizes"]
+    }
+    assert found[200] == [(300, 200)]
+    assert found[88] == [(500, 77)]
+    allocated = heap["allocated_by"]
+    assert allocated["joined_blocks"] + allocated["unknown_blocks"] == heap["live_blocks"]
+    assert allocated["joined_bytes"] + allocated["unknown_bytes"] == heap["live_bytes"]
+    assert allocated["joined_blocks"] >= 800
+    assert "counts bytes alone" in text

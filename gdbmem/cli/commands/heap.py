@@ -80,7 +80,15 @@ def _run(
 def _query(args: argparse.Namespace) -> heaps.HeapQuery:
     block = read_address(args.block) if args.block is not None else None
     return heaps.HeapQuery(
-        args.by, args.top, args.min or 0, args.depth, args.without or (), args.leaks, block, args.type or ""
+        args.by,
+        args.top,
+        args.min or 0,
+        args.depth,
+        args.without or (),
+        args.leaks,
+        block,
+        args.type or "",
+        sizes=args.paths is not None,
     )
 
 
