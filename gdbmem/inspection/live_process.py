@@ -36,6 +36,7 @@ from gdbmem.linux.holding.returning_thread import CallSites, find_call_sites
 from gdbmem.linux.memory.maps import (
     Mapping,
     Ranges,
+    count_pages,
     parse_maps,
     read_maps_text,
     read_smaps,
@@ -50,7 +51,6 @@ from gdbmem.linux.memory.process_memory import (
     absent_pages,
     forked_from,
 )
-from gdbmem.linux.memory.resident import count_pages
 from gdbmem.linux.monitoring.limits import rooms_of
 from gdbmem.linux.process.process import (
     ProcessFacts,

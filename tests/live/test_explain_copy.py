@@ -17,8 +17,7 @@ import pytest
 
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.linux.holding.ptrace import Freeze
-from gdbmem.linux.memory.maps import Mapping, read_smaps, scan_resident
-from gdbmem.linux.memory.resident import Counted, count_pages
+from gdbmem.linux.memory.maps import Counted, Mapping, count_pages, read_smaps, scan_resident
 from gdbmem.model.ledger import LAZILY_FREED
 from tests.conftest import Program
 from tests.live.explaining import Running, explain, heap_of, running
@@ -154,7 +153,7 @@ def test_memory_that_only_smaps_tells_apart_is_read_from_there(monkeypatch: pyte
 def test_pages_that_the_kernel_counts_otherwise_are_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = Counts(monkeypatch)
     kept = {"RssAnon": "4096 kB", "RssFile": "0 kB", "RssShmem": "0 kB", "VmSwap": "0 kB"}
-    monkeypatch.setattr("gdbmem.linux.memory.resident.status_fields", lambda _: kept)
+    monkeypatch.setattr("gdbmem.linux.memory.maps.status_fields", lambda _: kept)
     with running([sys.executable, "-c", MIXED + READY]) as target:
         ledger = explain(target.pid, fork=True)
     assert counts.counted is None

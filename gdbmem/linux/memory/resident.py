@@ -13,19 +13,12 @@ from typing import Callable, NamedTuple, Optional
 
 from gdbmem.files import NEUTRAL_FOLDER, cache_folder, replace_file
 from gdbmem.linux.memory.maps import (
-    FILE,
-    HUGE,
-    PRESENT,
     Mapping,
-    Ranges,
     mappings_of,
-    open_pagemap,
     parse_rss,
     parse_smaps,
-    scan_kinds,
-    scan_pages,
 )
-from gdbmem.linux.process.process import boot_id, memory_folder, soft_limit, status_fields
+from gdbmem.linux.process.process import boot_id, memory_folder, soft_limit
 from gdbmem.text import format_size
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -140,51 +133,6 @@ def _part(mapping: Mapping) -> str:
     if mapping.inode:
         return "file"
     return "mmap" if not mapping.name or mapping.name.startswith("[anon") else "other"
-
-
-class Counted(NamedTuple):
-    """A process that does not run, by its page tables."""
-
-    mappings: Sequence[Mapping]
-    resident: Ranges
-
-
-def count_pages(pid: int, mappings: Sequence[Mapping]) -> Optional[Counted]:
-    """Return *mappings*, read a moment ago, with the resident bytes that they have in *pid*, a copy made since.
-
-    smaps takes five times as long, because it looks at what each page is, too. None if *mappings* have pages that only
-    smaps tells from others, or if the sums are not exactly those that the kernel itself keeps of *pid*.
-    """
-    special = ("swap_bytes", "huge_bytes", "ksm_bytes", "hugetlb_bytes", "lazily_freed_bytes")
-    if not mappings or any(getattr(one, kind) for one in mappings for kind in special):
-        return None
-    descriptor = open_pagemap(pid)
-    try:
-        pages = list(scan_kinds(descriptor, mappings[0].start, mappings[-1].end, HUGE))
-        resident = Ranges((start, end) for start, end, _ in pages)
-        counted = [_counted(descriptor, one, resident) for one in mappings]
-    except OSError:
-        return None
-    finally:
-        os.close(descriptor)
-    anonymous, rss = (sum(getattr(one, size) for one in counted) for size in ("anonymous_bytes", "rss_bytes"))
-    names = ("RssAnon", "RssFile", "RssShmem", "VmSwap")
-    fields = status_fields(pid)
-    kept = [int(fields.get(name, "-1 kB").split()[0]) << 10 for name in names]
-    is_confirmed = [kept[0], kept[1] + kept[2], kept[3]] == [anonymous, rss - anonymous, 0]
-    if not is_confirmed or any(kinds & HUGE for *_, kinds in pages):
-        return None
-    return Counted(counted, resident)
-
-
-def _counted(descriptor: int, mapping: Mapping, resident: Ranges) -> Mapping:
-    # What a driver maps without the kernel's pages counts nowhere (VM_PFNMAP).
-    rss = 0 if "pf" in mapping.flags.split() else resident.within(mapping.start, mapping.end)
-    files = 0
-    if rss and not mapping.is_anonymous:
-        areas = scan_pages(descriptor, mapping.start, mapping.end, required=PRESENT | FILE)
-        files = sum(end - start for start, end in areas)
-    return mapping._replace(rss_bytes=rss, anonymous_bytes=rss - files)
 
 
 class ProcessMemory:
