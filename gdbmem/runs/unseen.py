@@ -32,8 +32,8 @@ _OUTSIDE_UNKNOWN = (
 )
 _UNREAD = (
     "how much its pipes and sockets hold can't be read: files are under way in them (SCM_RIGHTS), pieces in a pipe may"
-    " be a page each (packets, vmsplice), a socket for packets may have a ring that is not mapped, or the kernel"
-    " (before Linux 5.6) or a filter (seccomp) forbids to look into them"
+    " be a page each (packets, vmsplice), the kernel tells nothing of the ring that a socket for packets may have, or"
+    " the kernel (before Linux 5.6) or a filter (seccomp) forbids to look into them"
 )
 _WORDS = {SNAP: "snapshot", LEDGER: "ledger", HEAP: "heap"}
 
@@ -47,7 +47,7 @@ class RunEnd(NamedTuple):
     failure: str = ""  # of gdbmem, gdb or valgrind
     replaced: bool = False  # the program executed another one, which the engine did not follow
     forks: int = 0  # children that ran the program's own code
-    own: int = 0  # processes that it started of its own file
+    own: int = 0  # processes that it started of its own file, or of one that may be a copy of it
     fork_peak_bytes: Optional[int] = None  # the largest heap of one of them; None: unknown
 
     def unseen(self, heap_bytes: Optional[int] = None) -> Iterator[Unseen]:
@@ -70,10 +70,9 @@ class RunEnd(NamedTuple):
         if end is not None:
             yield end
         if self.own:
-            started = f"started {plural(self.own, 'process', 'processes')} of its own file"
-            yield Unseen(
-                "children", f"the program {started}, whose memory is in no snapshot; {_SEES_CHILDREN}"
-            )
+            started = plural(self.own, "process", "processes")
+            text = f"the program started {started} of its own file (or a copy, or a deleted file)"
+            yield Unseen("children", f"{text}, whose memory is in no snapshot; {_SEES_CHILDREN}")
         if self.forks:
             text = f"the program forked {plural(self.forks, 'child', 'children')}, whose memory is in no snapshot"
             hidden = None

@@ -35,7 +35,7 @@ def spawn_in_memory(path):
         os.write(copy, file.read())
     pid = os.fork()
     if not pid:
-        os.execve(copy, ["copy"], os.environ)
+        os.execve(copy, ["copy", "-c", ""], os.environ)
     os.waitpid(pid, 0)
 
 def tracker():
@@ -60,7 +60,8 @@ for line in sys.stdin:
         ("subprocess.run([sys.executable, '-c', ''])", Children(0, 1)),
         ("spawn('/bin/sh', '-c', f'{sys.executable} -c 1; true')", Children(0, 1)),
         ("spawn_copy()", Children(0, 1)),
-        ("spawn_in_memory('/bin/true')", Children(0, 1)),
+        ("spawn_in_memory('/bin/true')", Children(0, 0)),
+        ("spawn_in_memory(sys.executable)", Children(0, 1)),
         ("spawn('/bin/sh', '-c', '(true); (true); true')", Children(0, 0)),
         ("tracker()", Children(0, 0)),
     ],

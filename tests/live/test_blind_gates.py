@@ -34,7 +34,7 @@ WAYS = (
     "spliced", "ring", "semaphores", "empty-messages", "own-table",
     "populate", "populate-write", "mlock", "mremap", "alloca", "data-file", "read", "threads",
     "preload", "static", "fork", "fork-killed", "left", "exec", "exec-through", "self-spawn", "self-fork", "self-clone",
-    "self-twice", "self-popen", "self-system", "once", "end-exit", "end-kill", "end-segv", "end-abort",
+    "self-twice", "self-memory", "self-popen", "self-system", "once", "end-exit", "end-kill", "end-segv", "end-abort",
 )  # fmt: skip
 ENDS = {"end-exit": "3", "end-kill": "SIGKILL", "end-segv": "SIGSEGV", "end-abort": "SIGABRT"}
 ALWAYS = {
@@ -73,10 +73,10 @@ ALWAYS = {
 }
 IN_NO_MAPPING = (
     "file", "messages", "detached", "unmapped", "pipes", "sockets", "registered", "aio", "posix",
-    "semaphores", "empty-messages", "own-table",
+    "semaphores", "empty-messages", "own-table", "ring",
 )  # fmt: skip
 LANGUAGES = ("rust", "pascal", "ada", "fortran", "d")  # those of gdb that read no cast of C's
-HELPERS = ("fork", "spawn", "clone", "twice", "popen", "system")
+HELPERS = ("fork", "spawn", "clone", "twice", "memory", "popen", "system")
 SIZE, TIGHT, WIDE = 64 << 10, "256KiB", "100MiB"  # a round, of 20
 
 pytestmark = [pytest.mark.needs("gdb", "valgrind", "gcc"), pytest.mark.usefixtures("no_process_left")]
@@ -84,9 +84,7 @@ pytestmark = [pytest.mark.needs("gdb", "valgrind", "gcc"), pytest.mark.usefixtur
 
 def sees_nothing(way: str, engine: str) -> bool:
     """Whether nothing bounds what the engine misses, so that a wide limit can't be judged either."""
-    if way in ("exec", "exec-through", "once", "left", "fork-killed", "ring", *ENDS) or way.startswith(
-        "self-"
-    ):
+    if way in ("exec", "exec-through", "once", "left", "fork-killed", *ENDS) or way.startswith("self-"):
         return True
     return (way == "static" and engine in ("massif", "memcheck")) or (way == "fork" and engine in NATIVE)
 
@@ -196,11 +194,20 @@ def test_a_program_that_does_not_grow_passes_the_tightest_gate(
     assert gates.status == 0 and gates.diff("64KiB") == 0
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may have sockets for packets")
+@pytest.mark.parametrize("engine", cover(ENGINES, lambda engine: engine == "massif"))
+def test_a_program_that_listens_to_packets_passes(engine: str, program: Program, tmp_path: Path) -> None:
+    gates = Gates(tmp_path, program("grows_unseen"), engine, "listen")
+    assert gates.judged == ["met", "met"], gates.reasons
+
+
 @pytest.mark.parametrize(
     ("how", "engine"),
     cover(
         [(how, engine) for how in HELPERS for engine in ENGINES],
-        lambda *cell: cell in {("fork", "gperftools"), ("system", "massif"), ("clone", "faults")},
+        lambda *cell: (
+            cell in {("fork", "gperftools"), ("system", "massif"), ("clone", "faults"), ("memory", "faults")}
+        ),
     ),
 )
 def test_a_program_that_starts_other_programs_passes(

@@ -21,6 +21,7 @@
 #include <sys/msg.h>
 #include <sys/prctl.h>
 #include <sys/sem.h>
+#include <sys/sendfile.h>
 #include <sys/shm.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -218,6 +219,9 @@ static int grow(const char *way, size_t size, int round) {
         int packets = socket(AF_PACKET, SOCK_RAW, 0);
         if (packets < 0 || setsockopt(packets, SOL_PACKET, PACKET_RX_RING, &ring, sizeof ring))
             return 1;
+    } else if (!strcmp(way, "listen")) {
+        if (socket(AF_PACKET, SOCK_RAW, 0) < 0)
+            return 1;
     } else if (!strcmp(way, "semaphores")) {
         sets[round] = semget(IPC_PRIVATE, size / 64, 0600);
         if (sets[round] < 0)
@@ -282,9 +286,20 @@ static int executed(void *unused) {
 // A child runs `words` in the way `how`, and is waited for.
 static void run(const char *how, char **words) {
     static char stack[65536] __attribute__((aligned(16)));
+    int copy = -1;
     pid_t child = 0;
     command = words;
-    if (!strcmp(how, "spawn"))
+    if (!strcmp(how, "memory")) {
+        static char name[40];
+        int file = open(words[0], O_RDONLY);
+        copy = memfd_create("copy", 0);
+        while (sendfile(copy, file, 0, 1 << 20) > 0)
+            ;
+        close(file);
+        snprintf(name, sizeof name, "/proc/self/fd/%d", copy);
+        command[0] = name;
+        child = fork();
+    } else if (!strcmp(how, "spawn"))
         posix_spawn(&child, words[0], 0, 0, words, environ);
     else if (!strcmp(how, "fork"))
         child = fork();
@@ -309,6 +324,7 @@ static void run(const char *how, char **words) {
     if (child == 0)
         _exit(executed(0));
     waitpid(child, 0, 0);
+    close(copy);
 }
 
 int main(int count, char **words) {

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
 from gdbmem.errors import TargetError
+from gdbmem.linux.elf.objects import read_elf
 from gdbmem.linux.memory.resident import PAGE_BYTES
 from gdbmem.linux.process.process import thread_ids, words_of
 
@@ -37,6 +38,7 @@ _REGS_USER, _STACK_USER, _IDENTIFIER, _PAGE_SIZE = 1 << 12, 1 << 13, 1 << 16, 1 
 _DISABLED, _INHERIT, _EXCLUDE_KERNEL, _EXCLUDE_HV, _FREQUENCY = 1 << 0, 1 << 1, 1 << 5, 1 << 6, 1 << 10
 _MMAP, _COMM, _ON_EXEC, _TASK, _WATERMARK, _SAMPLE_ID_ALL = 1 << 8, 1 << 9, 1 << 12, 1 << 13, 1 << 14, 1 << 18
 _EXCLUDE_KERNEL_CHAIN, _MMAP2, _COMM_EXEC, _USE_CLOCK = 1 << 21, 1 << 23, 1 << 24, 1 << 25
+_BUILD_ID = 1 << 34  # the kernel reads it from the file (Linux 5.12)
 _CLOCK_MONOTONIC = 1
 
 _ENABLE, _DISABLE, _PERIOD, _SET_OUTPUT, _ID = 0x2400, 0x2401, 0x40082404, 0x2405, 0x80082407
@@ -96,10 +98,13 @@ def attributes(wishes: EventSettings, config: int) -> bytes:
     return bytes(attr)
 
 
-def of_births() -> bytes:
-    """Return the perf_event_attr of an event that only reports births, ends, executions and mapped code."""
+def of_births(*, build_ids: bool) -> bytes:
+    """Return the perf_event_attr of an event that only reports births, ends, executions and mapped code.
+
+    With *build_ids* that of a file stands in place of its inode, if it has one.
+    """
     flags = _INHERIT | _EXCLUDE_KERNEL | _EXCLUDE_HV | _WATERMARK | _SAMPLE_ID_ALL | _USE_CLOCK
-    flags |= _MMAP | _MMAP2 | _COMM | _COMM_EXEC | _TASK
+    flags |= _MMAP | _MMAP2 | _COMM | _COMM_EXEC | _TASK | (_BUILD_ID if build_ids else 0)
     attr = bytearray(_ATTR_BYTES)
     parts = _IDENTIFIER | _TID | _TIME
     struct.pack_into("<IIQQQQQI", attr, 0, _SOFTWARE, _ATTR_BYTES, NOTHING, 1, parts, 0, flags, 0)
@@ -211,6 +216,7 @@ class Ring:
 
 MMAP2, COMM, FORK, SAMPLE, LOST, EXIT = 10, 3, 7, 9, 2, 4
 _BY_EXEC = 1 << 13  # PERF_RECORD_MISC_COMM_EXEC
+_HAS_BUILD_ID = 1 << 14  # PERF_RECORD_MISC_MMAP_BUILD_ID
 _TRAILER = struct.Struct("<IIQQ")  # of every record but samples: pid, tid, time, identifier
 _FIXED = struct.Struct("<QQIIQQQ")  # identifier, ip, pid, tid, time, address, length of the call chain
 _WORD = struct.Struct("<Q")
@@ -251,8 +257,9 @@ class Mapped(NamedTuple):
     start: int
     size_bytes: int
     offset: int
-    inode: int
+    inode: int  # 0 with a build_id
     name: str
+    build_id: str = ""  # of the file, if the kernel was asked for it and the file has one
 
 
 class Executed(NamedTuple):
@@ -580,7 +587,10 @@ def _other(kind: int, misc: int, data: bytes) -> Iterator[Record]:
     pid, tid, time, _ = _TRAILER.unpack_from(data, len(data) - _TRAILER.size)
     if kind == MMAP2:
         _, _, start, size, offset, _, _, inode, _, _, _ = struct.unpack_from("<IIQQQIIQQII", data, 8)
-        yield Mapped(time, pid, start, size, offset, inode, _text(data[8 + 64 :]))
+        build_id = ""
+        if misc & _HAS_BUILD_ID:
+            inode, build_id = 0, data[44 : 44 + data[40]].hex()
+        yield Mapped(time, pid, start, size, offset, inode, _text(data[8 + 64 :]), build_id)
     elif kind == COMM:
         pid, tid = struct.unpack_from("<II", data, 8)
         name = _text(data[16:])
@@ -636,6 +646,9 @@ class Births:
         """Begin with process *pid*, which runs *program*. Raises OSError if the kernel refuses."""
         self._pid = pid
         self._path, self._inode = os.fspath(program), program.stat().st_ino
+        elf = read_elf(self._path)
+        self._build_id = elf.build_id if elf is not None else None
+        self._has_build_ids = True
         self._processes: list[tuple[int, _Process]] = []
         self._latest: dict[int, _Process] = {}  # by pid
         self._is_whole = True
@@ -655,8 +668,15 @@ class Births:
             raise
 
     def _open(self, tid: int, cpu: int) -> int:
-        self._descriptors.append(open_event(of_births(), tid, cpu))
-        return self._descriptors[-1]
+        try:
+            found = open_event(of_births(build_ids=self._has_build_ids), tid, cpu)
+        except OSError as error:
+            if not self._has_build_ids or error.errno not in (errno.EINVAL, errno.E2BIG):
+                raise
+            self._has_build_ids = False  # an older kernel
+            return self._open(tid, cpu)
+        self._descriptors.append(found)
+        return found
 
     def close(self) -> None:
         """Stop recording; what was taken stays."""
@@ -695,9 +715,14 @@ class Births:
     def _is_own(self, record: Mapped, *, is_program: bool) -> bool:
         """Return whether *record* is of the program's own file, or of a copy of it.
 
-        *is_program*: it is what was executed. That is taken for a copy if it is in no folder, as in a memfd.
+        *is_program*: it is what was executed. That is taken for a copy if it is in no folder, as in a memfd, and the
+        kernel tells no build-id.
         """
-        if record.inode == self._inode or record.name == self._path:
+        if record.name == self._path:
+            return True
+        if record.build_id and self._build_id is not None:
+            return record.build_id == self._build_id
+        if record.inode == self._inode:
             return True
         if is_program and record.name.endswith(" (deleted)"):
             return True

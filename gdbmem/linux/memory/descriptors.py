@@ -1,7 +1,7 @@
 """The memory that a process holds by its descriptors: files in memory, buffers of the kernel, queues, pipes, sockets.
 
-Source: memfd_create(2), pipe(7), vmsplice(2), unix(7), packet(7), mq_overview(7), io_uring_register(2), bpf(2),
-pidfd_getfd(2), kcmp(2); proc(5), fdinfo.
+Source: memfd_create(2), pipe(7), vmsplice(2), unix(7), packet(7), sock_diag(7), mq_overview(7), io_uring_register(2),
+bpf(2), pidfd_getfd(2), kcmp(2); proc(5), fdinfo.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import ctypes
 import fcntl
 import os
 import re
+import socket
+import struct
 import sys
 import termios
 from collections.abc import Container, Iterator, Sequence
@@ -31,6 +33,11 @@ _POSIX_QUEUE_BYTES = 80  # of the text that describes a queue
 _REGISTERED = re.compile(r"^ *\d+: 0x([0-9a-f]+)/(\d+)$", re.MULTILINE)
 _SUBMISSION_BYTES, _COMPLETION_BYTES = 64 + 4, 16  # of io_uring, an entry
 _ANY_AMOUNT = sys.maxsize
+_SOCK_DIAG, _BY_FAMILY, _DUMP = 4, 20, 0x301
+_NETLINK, _PACKET_REQUEST, _PACKET_ANSWER = map(struct.Struct, ("=I2H2I", "=2BH4I", "=2BH3I"))
+_SHOW_INFO, _SHOW_RINGS = 1, 4
+_INFO, _RECEIVE_RING, _SEND_RING = 0, 2, 3  # attributes
+_TPACKET_V2 = 1
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.syscall.restype = ctypes.c_long
@@ -81,8 +88,12 @@ def held_by_descriptors(pid: int, mappings: Sequence[Mapping], devices: Containe
     known = waiting + queues + beside + _buffer_bytes(buffers, mappings)
     if in_flight:
         unread += _shared_memory_bytes()
-    if _unmapped_rings(pid, mappings) & channels.keys():
-        unread = _ANY_AMOUNT
+    rings = _unmapped_rings(pid, mappings) & channels.keys()
+    if rings:
+        sizes = _ring_sizes()
+        known += sum(sizes.get(name) or 0 for name in rings)
+        if any(sizes.get(name) is None for name in rings):
+            unread = _ANY_AMOUNT
     return Held(known, min(unread, _ANY_AMOUNT), frozenset(files))
 
 
@@ -230,15 +241,65 @@ def _waiting_bytes(pid: int, channels: dict[str, tuple[int, int]]) -> tuple[int,
 
 
 def _unmapped_rings(pid: int, mappings: Sequence[Mapping]) -> set[str]:
-    """Return the names of the sockets for packets of *pid*'s network that are not mapped: of a ring that may be there.
-
-    The kernel tells its size only while it is mapped.
-    """
+    """Return the names of the sockets for packets of *pid*'s network that are not mapped: each may have a ring."""
     try:
         rows = Path(f"{memory_folder(pid)}/net/packet").read_text().splitlines()[1:]
     except OSError:  # a kernel without them
         return set()
     return {f"{_SOCKET}[{row.split()[-1]}]" for row in rows}.difference(one.name for one in mappings)
+
+
+def _ring_sizes() -> dict[str, Optional[int]]:
+    """Return the bytes of the rings of our own network's sockets for packets, by name; None if one may be hidden.
+
+    {} if the kernel can't list them.
+    """
+    sizes: dict[str, Optional[int]] = {}
+    with (
+        contextlib.suppress(OSError, struct.error),
+        socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel,
+    ):
+        request = _PACKET_REQUEST.pack(socket.AF_PACKET, 0, 0, 0, _SHOW_INFO | _SHOW_RINGS, 0, 0)
+        kernel.send(_NETLINK.pack(_NETLINK.size + len(request), _BY_FAMILY, _DUMP, 1, 0) + request)
+        kind = _BY_FAMILY
+        while kind == _BY_FAMILY:
+            message = kernel.recv(1 << 16)
+            while message and kind == _BY_FAMILY:
+                size, kind, *_ = _NETLINK.unpack_from(message)
+                if kind == _BY_FAMILY:
+                    _, _, _, inode, _, _ = _PACKET_ANSWER.unpack_from(message, _NETLINK.size)
+                    facts = _attributes(message[_NETLINK.size + _PACKET_ANSWER.size : size])
+                    sizes[f"{_SOCKET}[{inode}]"] = _ring_bytes(facts)
+                message = message[_aligned(size) :]
+    return sizes
+
+
+def _ring_bytes(facts: dict[int, bytes]) -> Optional[int]:
+    """Return the bytes of a socket's rings by the kernel's *facts*; None if it doesn't tell."""
+    if _INFO not in facts:
+        return None
+    if int.from_bytes(facts[_INFO][4:8], sys.byteorder) > _TPACKET_V2 and _SEND_RING not in facts:
+        return None  # of the third version the kernel tells nothing of that ring
+    total = 0
+    for ring in (_RECEIVE_RING, _SEND_RING):
+        if ring in facts:
+            size, count = struct.unpack_from("=2I", facts[ring])
+            total += int(size) * int(count)
+    return total
+
+
+def _attributes(text: bytes) -> dict[int, bytes]:
+    """Return the attributes of a message of netlink by their kind."""
+    found = {}
+    while text:
+        size, kind = struct.unpack_from("=2H", text)
+        found[kind] = text[4:size]
+        text = text[_aligned(max(size, 4)) :]
+    return found
+
+
+def _aligned(size: int) -> int:
+    return (size + 3) & ~3
 
 
 def _open_again(folder: str, number: int) -> int:
