@@ -1,6 +1,6 @@
 """The work of the `gdbmem` command's own interpreter, where numpy is, for gdb: a ledger, a heap, a report on Python.
 
-gdb passes an open /proc/PID/mem and the threads' registers, or the path of a core (`inspection/worker_requests.py`);
+gdb passes an open /proc/PID/mem and the threads' registers, or the path of a core (`inspection/interpreters.py`);
 JSON comes back.
 """
 
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from gdbmem.arrays import import_numpy
 from gdbmem.errors import GdbmemError
 from gdbmem.files import JsonObject
-from gdbmem.inspection.worker_requests import HEAP, LEDGER, PYTHON, refuse
+from gdbmem.inspection.interpreters import HEAP, LEDGER, PYTHON, refuse
 from gdbmem.json_values import as_json, from_json
 from gdbmem.linux.memory.process_memory import ProcMemory
 from gdbmem.model.memory import ThreadPointers

@@ -18,7 +18,7 @@ from gdbmem.engines import memcheck
 from gdbmem.errors import UsageError
 from gdbmem.formats.documents import read_heap_view
 from gdbmem.heap.text import HolderWords, heap_json, mangled_names, print_heap, write_growth
-from gdbmem.inspection import worker_requests
+from gdbmem.inspection import interpreters
 from gdbmem.inspection.interpreters import no_interpreter
 from gdbmem.json_values import MISFITS, as_json, from_json
 from gdbmem.linux.memory.process_memory import ProcMemory
@@ -106,12 +106,12 @@ def _ask(query: HeapQuery, more: dict[str, object], *, swapped: bool) -> Any:
     facts = check_analysable(pid, may_be_traced=True)
     threads = threads_here(with_registers=True)
     with ProcMemory(pid) as memory:
-        process = worker_requests.stopped_request(pid, facts.name, memory.descriptor, threads)
+        process = interpreters.stopped_request(pid, facts.name, memory.descriptor, threads)
         return _answer({**request, **process}, memory.descriptor)
 
 
 def _answer(request: dict[str, object], descriptor: int | None) -> Any:
-    for answer in worker_requests.answers_of_workers(worker_requests.HEAP, request, descriptor):
+    for answer in interpreters.answers_of_workers(interpreters.HEAP, request, descriptor):
         try:
             return json.loads(answer)
         except MISFITS:

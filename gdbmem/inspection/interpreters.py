@@ -1,13 +1,27 @@
-"""The Python interpreters that may have the `gdbmem` command's own packages."""
+"""The Python interpreters that may have the `gdbmem` command's own packages, and what gdb has them do.
+
+That is the work of `api/gdb_worker.py`. Without such an interpreter gdb reads a ledger itself, slower.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-from collections.abc import Iterator, Mapping
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Optional
 
-from gdbmem.errors import ToolError
+from gdbmem.errors import GdbmemError, InputError, TargetError, ToolError
+from gdbmem.files import NEUTRAL_FOLDER
+
+if TYPE_CHECKING:
+    from gdbmem.inspection.block_queries import BlockQueries
+    from gdbmem.model.ledger import Ledger
+    from gdbmem.model.memory import ThreadPointers
 
 INTERPRETER = "GDBMEM_PYTHON"  # the variable that names one
 _PACKAGE = Path(__file__).resolve().parents[2]
@@ -65,3 +79,93 @@ def no_interpreter(what: str) -> ToolError:
         slug="python-worker-missing",
         hint="name it: GDBMEM_PYTHON=/path/to/python",
     )
+
+
+LEDGER, HEAP, PYTHON = "ledger", "heap", "python"  # what a worker can be asked for
+_WORKER = "gdbmem.api.gdb_worker"
+_SECONDS = 3600.0
+_REFUSED = 3  # its status with a message; 1 is that of an uncaught exception, such as a missing numpy
+
+
+def explain_for_gdb(
+    process: Mapping[str, object],
+    descriptor: int,
+    queries: Optional[BlockQueries] = None,
+    *,
+    swapped: bool = False,
+) -> Optional[Ledger]:
+    """Return the ledger of *process*, a stopped_request(), and fill *queries*, by a worker; None if there is none."""
+    from gdbmem.formats.documents import read_ledger  # for gdb only
+
+    order = None if queries is None else queries.order()
+    request = {**process, "queries": order, "swapped": swapped}
+    for answer in answers_of_workers(LEDGER, request, descriptor):
+        try:
+            document = json.loads(answer)
+            ledger = read_ledger(document["ledger"], "the worker's answer")
+            if queries is not None:
+                queries.fill(document["queries"])
+        except (InputError, ValueError, KeyError, TypeError):
+            continue
+        return ledger
+    return None
+
+
+def stopped_request(
+    pid: int, name: str, descriptor: int, threads: Sequence[ThreadPointers]
+) -> dict[str, object]:
+    """Return a stopped process as JSON values."""
+    pointers = [list(thread) for thread in threads]
+    return {"pid": pid, "name": name, "descriptor": descriptor, "threads": pointers}
+
+
+def answers_of_workers(job: str, request: Mapping[str, object], descriptor: Optional[int]) -> Iterator[str]:
+    """Yield the answers of the available workers to *job*, LEDGER, HEAP or PYTHON, with the values of *request*.
+
+    Raises GdbmemError for an error message, or a killed worker.
+    """
+    for python in interpreters():
+        done = _run(python, {**request, "job": job}, descriptor)
+        if done is not None and done.returncode < 0:
+            raise _killed(-done.returncode)
+        if done is None or done.returncode not in (0, _REFUSED):
+            continue  # no numpy there, or a different gdbmem
+        if done.returncode == _REFUSED:
+            raise TargetError(**json.loads(done.stdout))
+        yield done.stdout
+
+
+def _killed(number: int) -> GdbmemError:
+    # gdb doesn't read the heap itself then: the OOM killer would end gdb, which holds the process.
+
+    return ToolError(
+        f"the process that reads the heap for gdb was ended by {signal.Signals(number).name}",
+        slug="worker-killed",
+        hint="type the command again, with more memory free",
+    )
+
+
+def _run(
+    python: Path, request: Mapping[str, object], descriptor: Optional[int]
+) -> Optional[subprocess.CompletedProcess[str]]:
+    try:
+        return subprocess.run(
+            [str(python), "-s", *module_words(_WORKER)],
+            input=json.dumps(request),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            errors="surrogateescape",
+            pass_fds=() if descriptor is None else (descriptor,),
+            env=own_environment(),
+            cwd=NEUTRAL_FOLDER,
+            timeout=_SECONDS,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def refuse(error: GdbmemError) -> int:
+    """Write *error* as a worker's answer; return the worker's status."""
+    json.dump(error.parts, sys.stdout)
+    return _REFUSED

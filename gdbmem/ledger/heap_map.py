@@ -12,7 +12,7 @@ from gdbmem.allocators.glibc.tallies import FASTBIN, FREE, LIVE, PAGE, TCACHE, H
 from gdbmem.allocators.malloc_heap import CACHED, IN_HUGE, LARGE, LAZY, RETURNED, SLAB, MallocHeap
 from gdbmem.allocators.malloc_heap import FREE as FREE_SPAN
 from gdbmem.arrays import import_numpy
-from gdbmem.ledger.other_mallocs import divide_spans
+from gdbmem.ledger.division import divide_spans
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.heap_blocks import PARTS, HeapMap, MapRegion
 from gdbmem.terminal.charting import Swatch, box, drawing, group, key_in_columns, text

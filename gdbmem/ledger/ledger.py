@@ -219,7 +219,7 @@ class _LedgerBuilder:
     def _claim_mallocs(self) -> None:
         if not self.reading.mallocs:
             return
-        from gdbmem.ledger.other_mallocs import claim_mallocs  # few processes have any
+        from gdbmem.ledger.division import claim_mallocs  # few processes have any
 
         claims = claim_mallocs(self.division, self.reading.mallocs)
         self.allocated.update(claims.allocated)

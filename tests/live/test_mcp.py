@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gdbmem.mcp.tools import READING, RUNNING
+from gdbmem.mcp.server import READING, RUNNING
 from tests.conftest import Program
 from tests.examples import EXAMPLES, build
 from tests.live.user import GDBMEM

@@ -19,8 +19,7 @@ from gdbmem.debugger.program import register, selection_kept, thread_pointer
 from gdbmem.debugger.terminal import console_on, gdb_text
 from gdbmem.errors import GdbmemError, TargetError, UsageError
 from gdbmem.inspection.block_queries import BlockQueries
-from gdbmem.inspection.interpreters import INTERPRETER
-from gdbmem.inspection.worker_requests import explain_for_gdb, stopped_request
+from gdbmem.inspection.interpreters import INTERPRETER, explain_for_gdb, stopped_request
 from gdbmem.json_values import as_json
 from gdbmem.ledger.document import ledger_json
 from gdbmem.ledger.output import Host, write_result

@@ -18,9 +18,8 @@ from gdbmem.debugger.location import program_file, stack_pointer
 from gdbmem.debugger.program import selection_kept, thread_pointer
 from gdbmem.debugger.terminal import console_on, library_at, source_file
 from gdbmem.errors import TargetError, UsageError
-from gdbmem.inspection.interpreters import no_interpreter
+from gdbmem.inspection.interpreters import PYTHON, answers_of_workers, no_interpreter, stopped_request
 from gdbmem.inspection.stacks import frame_reader
-from gdbmem.inspection.worker_requests import PYTHON, answers_of_workers, stopped_request
 from gdbmem.json_values import as_json
 from gdbmem.linux.elf.corefile import CoreFile
 from gdbmem.linux.memory.maps import read_smaps

@@ -8,31 +8,31 @@ from pathlib import Path
 import pytest
 
 from gdbmem.errors import TargetError, ToolError
-from gdbmem.inspection import worker_requests
+from gdbmem.inspection import interpreters
 
 
 def answer_with(monkeypatch: pytest.MonkeyPatch, status: int, output: str = "") -> None:
     done = subprocess.CompletedProcess(["python"], status, output)
-    monkeypatch.setattr(worker_requests, "_run", lambda python, request, descriptor: done)
-    monkeypatch.setattr(worker_requests, "interpreters", lambda: iter([Path("python")]))
+    monkeypatch.setattr(interpreters, "_run", lambda python, request, descriptor: done)
+    monkeypatch.setattr(interpreters, "interpreters", lambda: iter([Path("python")]))
 
 
 def test_a_worker_without_numpy_leaves_the_work_to_gdb(monkeypatch: pytest.MonkeyPatch) -> None:
     answer_with(monkeypatch, 1)  # as of any uncaught exception
-    assert worker_requests.explain_for_gdb({}, 0) is None
+    assert interpreters.explain_for_gdb({}, 0) is None
 
 
 def test_a_killed_worker_is_told_and_gdb_does_not_take_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     answer_with(monkeypatch, -9)
     with pytest.raises(ToolError, match="ended by SIGKILL"):
-        worker_requests.explain_for_gdb({}, 0)
+        interpreters.explain_for_gdb({}, 0)
 
 
 def test_a_workers_refusal_is_told_in_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     answer_with(
         monkeypatch,
-        worker_requests._REFUSED,
+        interpreters._REFUSED,
         '{"message": "it has ended", "slug": "process-ended", "hint": ""}',
     )
     with pytest.raises(TargetError, match="it has ended"):
-        worker_requests.explain_for_gdb({}, 0)
+        interpreters.explain_for_gdb({}, 0)

@@ -11,9 +11,8 @@ from gdbmem.allocators.malloc_heap import CACHED, LARGE, SLAB, MallocHeap, Spans
 from gdbmem.allocators.others import Recognised
 from gdbmem.arrays import import_numpy
 from gdbmem.ledger.answer import answer_ledger
-from gdbmem.ledger.division import Division
+from gdbmem.ledger.division import Division, claim_mallocs
 from gdbmem.ledger.ledger import ProcessImage, build_ledger
-from gdbmem.ledger.other_mallocs import claim_mallocs
 from gdbmem.ledger.text import what_holds
 from gdbmem.linux.memory.maps import Mapping, Ranges
 from gdbmem.model.ledger import (

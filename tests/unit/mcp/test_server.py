@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from gdbmem.mcp.calls import Job, Toolbox, _line
-from gdbmem.mcp.server import MOST_LINE_BYTES, Server, _fitted
-from gdbmem.mcp.tools import READING, RUNNING
+from gdbmem.mcp.server import MOST_LINE_BYTES, READING, RUNNING, Server, _fitted
 
 MODERN = {
     "_meta": {
