@@ -223,9 +223,8 @@ def grown_bytes(
         _without_repeats(samples, counted, span, grown)
         if span.is_root:
             _calibrate(samples, counted, span, grown)
-            _grow_later(samples, later, span, grown, {} if doubts is None else doubts)
             if later:
-                _charge_once(samples, [n for n in numbers if grown[n]], grown)
+                _grow_later(samples, numbers, later, span, grown, {} if doubts is None else doubts)
     return grown
 
 
@@ -277,22 +276,27 @@ def _is_whole(one: WeighedFault, stays: float) -> bool:
 
 def _grow_later(
     samples: Sequence[WeighedFault],
+    numbers: Sequence[int],
     later: Sequence[int],
     span: Span,
     grown: list[float],
     doubts: dict[int, float],
 ) -> None:
-    """Charge the faults after the last reading, until the last size was read with no more than that grew by."""
+    """Charge the faults after the last reading, *later* among *numbers*, until the last size was read with no more
+    than that grew by.
+    """
+    at_reading = sum(grown[number] for number in numbers)
     for number in later:
         grown[number] = samples[number].bytes
-    sized = [number for number in later if samples[number].time <= span.sized]
+    charged = [number for number in numbers if grown[number]]
+    _charge_once(samples, charged, grown)
+    sized = [number for number in charged if samples[number].time <= span.sized]
     read = span.after if span.after is not None else span.before
-    room = max(float(max(span.largest_bytes, span.peak_bytes or 0) - read.held_bytes), 0.0)
+    room = max(float(max(span.largest_bytes, span.peak_bytes or 0) - read.held_bytes), 0.0) + at_reading
     excess = sum(grown[number] for number in sized) - room
     if excess > 0:
         # Pages that the kernel has not added up yet are missing in both sizes, or in the last one alone.
-        missing = min(excess, float(_BATCH_BYTES))
-        _limit(samples, sized, grown, room + missing, missing, doubts)
+        _limit(samples, sized, grown, room, min(excess, float(_BATCH_BYTES)), doubts)
 
 
 def _charge_once(samples: Sequence[WeighedFault], numbers: Sequence[int], grown: list[float]) -> None:

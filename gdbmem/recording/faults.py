@@ -13,7 +13,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.errors import Notice
 from gdbmem.linux.faults.event import FORK, HEADER, SampleLayout, Turn
-from gdbmem.linux.faults.readings import Reading, held_bytes, read_resident
+from gdbmem.linux.faults.readings import Reading, held_bytes, peak_bytes, read_resident
 from gdbmem.linux.faults.watch import FaultWatch
 from gdbmem.linux.memory.maps import maps_text
 from gdbmem.linux.memory.process_memory import random_bytes
@@ -107,6 +107,8 @@ class TurnSpool:
 
 
 _TURN_SECONDS = 0.05
+# A short program's size is read often: nothing else limits what came after the last time.
+_BURST_SECONDS, _BURST_TURN_SECONDS = 0.5, 0.005
 _GRACE_SECONDS = 5.0
 _READING_SHARE = 0.005  # fraction of the time for reading resident memory during the recording,
 _READING_SECONDS = 0.08  # and the least allowance
@@ -238,7 +240,8 @@ class FaultRecorder:
             if over:
                 break
             watch.adapt([one.pid for one in recording.watched.values() if not one.has_ended])
-            watch.wait(_TURN_SECONDS)
+            is_young = time.monotonic() - began < _BURST_SECONDS
+            watch.wait(_BURST_TURN_SECONDS if is_young else _TURN_SECONDS)
         recording.seconds = time.monotonic() - began
         self.has_recorded = True
         self._at_end([one.pid for one in recording.watched.values() if not one.has_ended])
@@ -278,6 +281,8 @@ class FaultRecorder:
                 one.ended = time.monotonic_ns() if one.has_ended else 0
                 continue
             one.largest_bytes, one.sized = max(size, one.largest_bytes), looked
+            if one.is_root and not one.before.rss_bytes:  # else the peak may be from before
+                one.largest_bytes = max(peak_bytes(one.pid) or 0, one.largest_bytes)
             now = time.monotonic()
             seen = one.after.held_bytes if one.after is not None else 0
             is_quiet, one.size_bytes = size == one.size_bytes, size

@@ -13,6 +13,7 @@ from gdbmem.linux.process.process import memory_folder
 from gdbmem.linux.process.threads import page_faults
 
 _HUGETLB = re.compile(rb"^HugetlbPages:\s+(\d{1,19}) kB", re.M)
+_PEAK = re.compile(rb"^VmHWM:\s*(\d+) kB", re.MULTILINE)
 _LAST_ADDRESS = 1 << 63  # the kernel's addresses begin after it
 
 
@@ -112,6 +113,15 @@ def held_bytes(pid: int) -> Optional[int]:
     """Return the resident bytes and those in pages of hugetlbfs; None if the process has ended."""
     resident = resident_bytes(pid)
     return resident + _hugetlb_bytes(pid) if resident is not None and _has_hugetlb() else resident
+
+
+def peak_bytes(pid: int) -> Optional[int]:
+    """Return the largest resident size of what *pid* executes (VmHWM); None if it has ended."""
+    try:
+        found = _PEAK.search(Path(f"{memory_folder(pid)}/status").read_bytes())
+    except OSError:
+        return None
+    return int(found[1]) << 10 if found else None
 
 
 @lru_cache(maxsize=1)
