@@ -36,12 +36,12 @@ from gdbmem.inspection.read_process import find_malloc, read_core, read_process
 from gdbmem.ledger.blocks import constant_files, namer
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.files.target_files import TargetFiles
-from gdbmem.linux.memory.maps import Ranges, read_maps
+from gdbmem.linux.memory.maps import Ranges, mapping_at, read_maps
 from gdbmem.linux.memory.process_memory import random_bytes_in
 from gdbmem.linux.process.process import auxiliary_vector, check_analysable
 from gdbmem.model.heap_blocks import DATA
 from gdbmem.model.heap_graph import CUT, DAMAGED, STACK, HeapQuery, HeapView, SavedHeap
-from gdbmem.model.memory import Memory, ThreadPointers
+from gdbmem.model.memory import Memory, MemoryUnreadable, ThreadPointers
 from gdbmem.symbols.batch_gdb import class_names
 from gdbmem.text import format_size, plural, printable
 
@@ -56,6 +56,7 @@ _KEPT = (
 )  # fmt: skip
 _KEPT_OF_OTHERS = ("swapped-unread", "core-cut", "core-leaves-out", "descriptors-left-out", "blocks-in-files")
 _LEAST_BLOCK = 16
+_STACK_PIECE = 1 << 12
 MEMCHECK = "memcheck"
 _WORTH_SAYING = 0.01  # of the bytes of all blocks
 _TCACHE_BINS, _TCACHE_BLOCKS = 64, 7  # of a thread by default; a chunk of bin n has 32 + 16 n bytes
@@ -284,8 +285,28 @@ def _gaps(reading: ProcessImage, memory: Memory, edges: Edges, outside: Outside)
     variables = sum(omitted.within(*part) for image in reading.images for part in image.writable)
     if variables:
         return f"{format_size(variables)} of variables are not in the core"
+    blank = sum(_has_blank_stack(reading, memory, thread) for thread in reading.threads)
+    if blank:
+        return f"the stacks of {plural(blank, 'thread')} have nothing but zeros in the core"
     unknown = sum(not thread.registers for thread in reading.threads)  # of one that waits in the kernel
     return f"the registers of {plural(unknown, 'thread')} could not be read" if unknown else ""
+
+
+def _has_blank_stack(reading: ProcessImage, memory: Memory, thread: ThreadPointers) -> bool:
+    """Return whether a core has only zeros for the stack of *thread*, on which is at least where that began.
+
+    gdb's gcore leaves out the rest of a mapping of which it can't read a page, as that behind a stack of glibc 2.42.
+    """
+    mapping = mapping_at(reading.mappings, thread.stack_pointer)
+    if reading.pid is not None or mapping is None:
+        return False
+    for start in range(thread.stack_pointer, mapping.end, _STACK_PIECE):
+        try:
+            if memory.read(start, min(_STACK_PIECE, mapping.end - start)).strip(b"\0"):
+                return False
+        except MemoryUnreadable:
+            return False  # which is said by the bytes
+    return True
 
 
 def _hidden(unread_threads: Sequence[int]) -> dict[int, int]:

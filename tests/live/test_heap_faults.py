@@ -92,12 +92,10 @@ def test_blocks_are_not_certainly_lost_while_pages_that_may_lead_to_them_are_swa
     assert held(whole, "blocks") == BLOCKS * _NODE
 
 
-SOME_PHASES = (
+PHASES = (
     (copying, "make_copy"),
     (heap_graph, "find_edges"),
     (graph_module, "dominators"),
-)
-OTHER_PHASES = (
     (live_process, "read_smaps"),
     (live_process, "find_malloc"),
     (live_process, "fill_reading"),
@@ -110,27 +108,18 @@ OTHER_PHASES = (
 )
 
 
-@pytest.mark.parametrize(
-    ("fork", "phases"),
-    [
-        (None, SOME_PHASES),
-        pytest.param(None, OTHER_PHASES, marks=pytest.mark.thorough),
-        pytest.param(False, SOME_PHASES + OTHER_PHASES, marks=pytest.mark.thorough),
-    ],
-    ids=["copied", "copied, others", "held"],
-)
+@pytest.mark.parametrize("fork", [None, False], ids=["copied", "held"])
 def test_an_interruption_in_any_phase_leaves_the_process_as_it_was(
     program: Program,
     monkeypatch: pytest.MonkeyPatch,
     fork: Optional[bool],
-    phases: Sequence[tuple[object, str]],
 ) -> None:
     def interrupt(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt
 
     with guarded(program, "none") as target:
         before = heap(target.pid, copy=fork)
-        for where, name in phases:
+        for where, name in PHASES:
             with monkeypatch.context() as patched:
                 patched.setattr(where, name, interrupt)
                 if name not in ("make_copy", "look_beside"):  # in another process; not always called
@@ -163,8 +152,10 @@ def test_blocks_that_few_words_in_64_gib_of_untouched_memory_hold_are_found(prog
             assert held_outside >= 2 * count * _NODE
 
 
-@pytest.mark.thorough
-@pytest.mark.parametrize("setting", ["glibc.malloc.hugetlb=1", "glibc.malloc.hugetlb=2"])
+@pytest.mark.parametrize(
+    "setting",
+    ["glibc.malloc.hugetlb=1", pytest.param("glibc.malloc.hugetlb=2", marks=pytest.mark.thorough)],
+)
 def test_a_heap_of_huge_pages_has_the_same_holders(program: Program, setting: str) -> None:
     with running([program("guarded"), "none"], {"GLIBC_TUNABLES": setting}) as target:
         assert held(heap(target.pid), "blocks") == BLOCKS * _NODE

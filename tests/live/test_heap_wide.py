@@ -94,7 +94,9 @@ def check_core_with_holes(core: Path, target: Running) -> None:
 def test_variables_over_two_mappings_many_threads_and_a_block_of_2_gib_retain_what_the_program_counts(
     program: Program, tmp_path: Path
 ) -> None:
-    with running([program("heap_wide", "-no-pie", "-pthread", "-ldl"), 60, 20_000], {"LARGE": "1"}) as target:
+    with running(
+        [program("heap_wide", "-no-pie", "-pthread", "-ldl"), 500, 20_000], {"LARGE": "1"}
+    ) as target:
         document = graph_of(target.pid)
         check(document, target)
         block, inside = counted(target, "large")
@@ -103,20 +105,22 @@ def test_variables_over_two_mappings_many_threads_and_a_block_of_2_gib_retain_wh
             pytest.skip("the kernel has made one mapping of the block and what follows it")
 
 
-@pytest.mark.thorough
-def test_500_threads_a_million_holders_of_a_block_and_cores_with_holes(
+def test_no_block_is_certainly_lost_where_a_core_lacks_memory_that_may_lead_to_it(
     program: Program, tmp_path: Path
 ) -> None:
-    path = program("heap_wide", "-no-pie", "-pthread", "-ldl")
-    with running([path, 500, 1_000_000]) as target:
-        check(graph_of(target.pid), target)
-    with running([path, 40, 20_000]) as target:
-        subprocess.run(
-            ["gcore", "-o", str(tmp_path / "core"), str(target.pid)],
-            check=True,
-            capture_output=True,
-            timeout=60,
-        )
+    with running([program("heap_wide", "-no-pie", "-pthread", "-ldl"), 12, 2000]) as target:
+        command = ["gcore", "-o", str(tmp_path / "core"), str(target.pid)]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
         (core,) = tmp_path.glob("core.*")
-        check(graph_of("--core", core), target)
+        leaks = graph_of("--core", core)["leaks"]
+        # gcore writes zeros for all of a mapping with a page that can't be read.
+        assert leaks["least_blocks"] in (0, 7)
+        assert leaks["most_blocks"] >= 7
+        assert leaks["least_blocks"] == leaks["most_blocks"] == 7 or "nothing but zeros" in leaks["doubt"]
         check_core_with_holes(core, target)
+
+
+@pytest.mark.thorough
+def test_500_threads_and_a_million_holders_of_a_block(program: Program) -> None:
+    with running([program("heap_wide", "-no-pie", "-pthread", "-ldl"), 500, 1_000_000]) as target:
+        check(graph_of(target.pid), target)

@@ -293,15 +293,36 @@ def chained(count: int, *, is_cycle: bool) -> Graph:
     return make_graph(read, classify(read, sizes), live, unit, [VARIABLE], words)
 
 
-@pytest.mark.parametrize("count", [100_000, pytest.param(10_000_000, marks=pytest.mark.thorough)])
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1_000_000, pytest.param(10_000_000, marks=pytest.mark.thorough)])
 def test_a_chain_of_ten_million_is_held_by_its_variable(count: int) -> None:
     graph = chained(count, is_cycle=False)
     assert retained(graph) == {"variable": count}
     assert not lost_blocks(graph, search(graph))[0].any()
 
 
-@pytest.mark.parametrize("count", [100_000, pytest.param(1_000_000, marks=pytest.mark.thorough)])
-def test_a_lost_cycle_of_a_million_is_one_structure(count: int) -> None:
+@pytest.mark.slow
+def test_a_block_that_a_million_lead_to_is_held_by_what_holds_them_all() -> None:
+    count, none = 1_000_000, np.zeros(0, np.int32)
+    to = np.zeros(2 * count, np.int32)  # block 0 is the shared one, block 1 leads to all others
+    to[:count] = np.arange(2, count + 2)
+    first = np.append([0, 0], np.arange(count, 2 * count + 1)).astype(np.int32)
+    edges = Edges(
+        first, to, np.zeros(2 * count, np.uint8), np.zeros(2 * count, bool), (none, none),
+        (none, np.zeros(0, np.uint64)),
+    )  # fmt: skip
+    live, sizes = np.ones(count + 2, bool), np.full(count + 2, SIZE, np.int32)
+    unit = np.arange(count + 3, dtype=np.uint32) * (SIZE >> 4)
+    for words, shared in (([1], 1), ([1, 0], 0)):
+        outside = np.arange(len(words)), np.array(words)
+        graph = make_graph(edges, classify(edges, sizes), live, unit, [VARIABLE, OTHER], outside)
+        assert retained(graph)["variable"] == count + 1 + shared
+        assert not lost_blocks(graph, search(graph))[0].any()
+
+
+@pytest.mark.slow
+def test_a_lost_cycle_of_a_million_is_one_structure() -> None:
+    count = 1_000_000
     graph = chained(count, is_cycle=True)
     found = lost_structures(graph, lost_blocks(graph, search(graph))[0])
     assert (len(found.heads), found.blocks.tolist(), found.bytes.tolist()) == (1, [count], [count * SIZE])
