@@ -154,7 +154,9 @@ def _variable(name: str, address: Optional[int]) -> Optional[list[object]]:
             plain = str(gdb.execute(f"demangle -- {name}", to_string=True)).strip()
     with suppress(gdb.error, RuntimeError):
         for symbol in (gdb.lookup_global_symbol(plain), *gdb.lookup_static_symbols(plain)):
-            if symbol is not None and symbol.is_variable:
+            if (
+                symbol is not None and not symbol.is_function
+            ):  # one that is only declared is no variable for gdb
                 if address is None:
                     return _described(symbol.type)
                 place = symbol.value().address

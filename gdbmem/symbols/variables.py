@@ -13,7 +13,7 @@ from gdbmem.linux.elf.objects import has_debug_information, read_elf
 from gdbmem.setup.gdb_python import gdb_call
 
 _ANSWER = gdb_call("variables", "describe_variables()")
-_SECONDS = 30.0
+_SECONDS = 15.0
 
 
 class VariableType(NamedTuple):
@@ -67,21 +67,17 @@ def find_variables(path: Path, build_id: str, code: Sequence[int], variables: Se
     cache = cache_folder() / "symbols" / f"{identity(elf)}-variables.json"
     known = read_cached(cache)
     of_code, of_variables = (_table(known, name) for name in ("code", "variables"))
-    asked = {
-        "code": sorted({at for at in code if str(at) not in of_code}),
-        "variables": sorted(
-            {(name, at) for name, at in variables if name not in of_variables},
-            key=lambda pair: (pair[0], pair[1] or 0),
-        ),
-    }
-    if any(asked.values()):
+    missing = sorted({at for at in code if str(at) not in of_code})
+    unknown = sorted({(name, at) for name, at in variables if name not in of_variables}, key=str)
+    if missing or unknown:
         from gdbmem.symbols.batch_gdb import ask_gdb  # what starts processes takes long to import
 
-        (answer,) = ask_gdb([(path, asked)], _ANSWER, _SECONDS)
-        if not isinstance(answer, Notice):
-            of_code.update(_table(answer, "code"))
-            of_variables.update(_table(answer, "variables"))
-            write_cached(cache, {"code": of_code, "variables": of_variables})
+        (answer,) = ask_gdb([(path, {"code": missing, "variables": unknown})], _ANSWER, _SECONDS)
+        found: Mapping[str, Any] = answer if not isinstance(answer, Notice) else {}
+        # What gdb has not said in time is not asked again.
+        of_code.update({**{str(at): ("", ()) for at in missing}, **_table(found, "code")})
+        of_variables.update({**{name: None for name, _ in unknown}, **_table(found, "variables")})
+        write_cached(cache, {"code": of_code, "variables": of_variables})
     with suppress(TypeError, ValueError, KeyError):  # the file was changed
         functions = {at: _function(of_code[str(at)]) for at in code if str(at) in of_code}
         types = {name: VariableType(*of_variables[name]) for name, _ in variables if of_variables.get(name)}
