@@ -379,8 +379,8 @@ Usage: COMMAND [OPTIONS]
 
 The blocks of malloc in the process or core, and the words that lead to them: from variables, thread-local
 memory, stacks, registers and other blocks. Needs no debug information, and no code runs in the process. A holder
-retains what would be freed with it; blocks to which no word leads are lost. ADDRESS may be an expression, without
-blanks.
+retains what would be freed with it; blocks to which no word leads are lost. EXPR is an address, or a pointer of the
+program's, without blanks.
 """,
         f"""\
 {_SAVE}\

@@ -116,6 +116,7 @@ class HeapGraph:
     execution: str = ""  # what tells this execution of the program from all others; "": unknown
     time: Optional[float] = None  # when it was read, or the core was written; seconds since 1970
     pause_seconds: Optional[float] = None
+    asked: Optional[int] = None  # an address in the block to which the expression of the query leads
     debug: Optional[DebugInformation] = None  # None: names were not asked for
 
     def graph(self) -> Graph:

@@ -198,6 +198,11 @@ class _Reading:
             from gdbmem.inspection.heap_frames import copy_stacks  # not for leaks alone
 
             self._stacks = copy_stacks(reading, memory)
+        asked = None
+        if self._query.expression:
+            from gdbmem.inspection.block_expressions import block_address  # for --block alone
+
+            asked = block_address(self._query.expression, reading, memory, blocks)
         name_of = namer(reading, memory)
         vtables, which = places_of(edges.objects[1])
         order = import_numpy().argsort(-import_numpy().bincount(which), kind="stable")
@@ -206,7 +211,7 @@ class _Reading:
         self.found = HeapGraph(
             reading.program, reading.pid, blocks, edges, outside, classes, [],
             pools=pools, gaps=_gaps(reading, memory, edges, outside),
-            execution=_execution(reading.pid, memory), time=time.time(),
+            execution=_execution(reading.pid, memory), time=time.time(), asked=asked,
         )  # fmt: skip
 
     def named(self, files: TargetFiles) -> HeapGraph:
@@ -379,6 +384,8 @@ def read_stopped_graph(
 
 def answer(found: HeapGraph, query: HeapQuery) -> HeapView:
     """Return the answer to *query*. Raises InputError if it names a holder that is not there."""
+    if query.expression:
+        query = query._replace(block=found.asked)
     graph = found.graph()
     without = _nodes(found, graph, query.without)
     kind = _kind(found, query.type)

@@ -32,6 +32,7 @@ class HeapQuery(NamedTuple):
     block: Optional[int] = None  # an address: of the block there, what holds it and what it holds
     type: str = ""  # only what is held of this class, as it is shown, or of blocks of this size
 
+    expression: str = ""  # in place of `block`: of a variable that leads to it
     sizes: bool = False  # also how many live blocks of each size there are
 
     @property
@@ -41,7 +42,7 @@ class HeapQuery(NamedTuple):
 
     @property
     def asks_for_leaks_only(self) -> bool:
-        return self.only_leaks and self.block is None
+        return self.only_leaks and self.block is None and not self.expression
 
 
 class Part(NamedTuple):

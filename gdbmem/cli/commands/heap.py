@@ -78,7 +78,9 @@ def _run(
 
 
 def _query(args: argparse.Namespace) -> heaps.HeapQuery:
-    block = read_address(args.block) if args.block is not None else None
+    is_address = args.block is not None and args.block[:1].isdecimal()
+    block = read_address(args.block) if is_address else None
+    expression = args.block if args.block is not None and not is_address else ""
     return heaps.HeapQuery(
         args.by,
         args.top,
@@ -88,6 +90,7 @@ def _query(args: argparse.Namespace) -> heaps.HeapQuery:
         args.leaks,
         block,
         args.type or "",
+        expression=expression,
         sizes=args.paths is not None,
     )
 
