@@ -22,6 +22,7 @@ from gdbmem.symbols.function_text import (
     calls_member,
     code_lines,
     declares,
+    defined_on,
     definition,
     find_function,
     function_bodies,
@@ -160,6 +161,24 @@ def calls_to(
     text = found.body if found is not None else "\n".join(lines[min(numbers) : max(numbers)])
     coming = {one for one in called_functions(text) if _comes_to(lines, one, wanted, {str(function.name)})}
     return Counter({one: len(mentions(_call_pattern(one), text)) for one in {wanted, *coming}})
+
+
+def declared_at(
+    places: Iterable[tuple[Optional[gdb.Symtab], int]], name: str
+) -> Optional[tuple[gdb.Symtab, int]]:
+    """Return the file and line of the definition of the function *name* that has code at these files and lines.
+
+    None if there is no source, or several define such a function.
+    """
+    found = []
+    for symtab in {one.fullname(): one for one, _ in places if one is not None}.values():
+        numbers = defined_on(source_lines(symtab), name)
+        first = min(line for one, line in places if one is not None and one.fullname() == symtab.fullname())
+        number = (
+            numbers[0] if len(numbers) == 1 else max((one for one in numbers if one <= first), default=None)
+        )
+        found += [(symtab, number)] if number is not None else []
+    return found[0] if len(found) == 1 else None
 
 
 def _call_pattern(function: str) -> str:

@@ -25,19 +25,22 @@ from gdbmem.debugger.function_source import (
     are_calls_known,
     calls_itself,
     calls_to,
+    declared_at,
     line_text,
     names,
     only_write,
     reach_of,
+    source_lines,
     target_name,
 )
 from gdbmem.debugger.location import BlockKey, block_key, function_blocks, function_symtab
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, SourceLine
+from gdbmem.debugger.statement_marks import Marks, Place, of_file, read_marks
 from gdbmem.debugger.stopping.signals import interruptible
 from gdbmem.debugger.terminal import file_name, gdb_text, library_at, symbol_at
 from gdbmem.steps.quiet_lines import Instruction
 from gdbmem.symbols.function_names import split_function
-from gdbmem.symbols.function_text import mentions
+from gdbmem.symbols.function_text import find_function, functions_at, mentions, surely_called, surely_calls
 from gdbmem.symbols.unwind_tables import find_landing_pads
 
 Calls = tuple[BlockKey, ...]
@@ -103,6 +106,10 @@ _COMPARES = re.compile(r"^(?:cmp|test|push|nop|j|xchg\s+%ax,%ax)")
 _COMMA = re.compile(r",(?![^(]*\))")
 _LOST_BY_CALLS = frozenset(("ax", "cx", "dx", "si", "di", "r8", "r9", "r10", "r11"))
 _LOADED = "loaded"  # in the place of a register
+_PACKED = re.compile(  # does with one instruction what the source does several times
+    r"^v?(?:p(?!ush|op|ause|refetch|xor\s+(%\w+),\1)|cvt\w*p[sd]|(?:add|sub|mul|div|min|max|sqrt|cmp|and|andn|or|shuf|unpck\w)p[sd]"
+    r"|mov(?:[au]p[sd]|dq[au])\w*\s+%[xyz]mm\d+,)"
+)
 _CODE = re.compile(r"^\s*0x([0-9a-f]+) - 0x([0-9a-f]+) is \.text\S*(?: in (.*))?$")
 _MOST_BYTES = 1 << 25  # of code that are searched: about 2 s
 _REGISTER = re.compile(r"[re]?([a-d]x|[sd]i|[sb]p)$|(r\d+)[dwb]?$")
@@ -135,7 +142,8 @@ class Passage(NamedTuple):
     follows: bool = (
         False  # a call in progress that is the same has ended as this one begins, and was not left
     )
-    counted: Optional[CounterWrite] = None  # as many calls as the variable is counted up by; None: one
+    times: int = 1  # as many calls begin here, one after the other
+    counted: Optional[CounterWrite] = None  # as many calls as the variable is counted up by; None: *times*
 
     def step(self, calls: Calls) -> tuple[int, Calls]:
         """Return how many of the *calls* in progress go on here, outermost first, and those that begin."""
@@ -194,6 +202,14 @@ class _Starts(NamedTuple):
 
     addresses: AbstractSet[int]
     lines: AbstractSet[SourceLine]  # of which statements begin there
+
+
+class _Statement(NamedTuple):
+    """A statement that control passes."""
+
+    function: Optional[tuple[str, int]]  # that it belongs to; None: a call of the wanted one begins
+    calls: bool = False  # the wanted function, each time
+    follows_call: bool = False  # a statement that calls it each time is directly in front
 
 
 class _Reader:
@@ -256,6 +272,7 @@ class _Reader:
         for address, calls in self._calls.items():
             for key in calls:
                 self._members[key].add(address)
+        described = {key: frozenset(members) for key, members in self._members.items() if members}
         for key in self._lines:
             self._fill_gaps(key)
             self._drop_strays(key)
@@ -268,6 +285,8 @@ class _Reader:
         proved = self._prove(passages, ends=ends)
         if proved is None and joined:
             proved = self._count_joined()
+        if proved is None and not ends:
+            proved = self._by_marks(described)
         if not is_inlined and not self._lines:
             return None
         return self._code_with(passages if proved is None else proved, is_proved=proved is not None)
@@ -709,6 +728,200 @@ class _Reader:
         spot = self._code.spot(at)
         return at in self._effects or (spot is not None and spot.begins_line)
 
+    # -- what the compiler has marked ---------------------------------------------------------------------
+
+    def _marked(self, described: Mapping[BlockKey, AbstractSet[int]]) -> Optional[Counter[int]]:
+        """Return where calls begin by the compiler's marks, and how many; None if it has not marked each of them.
+
+        *described*: the instructions of each inlined call, as the program describes them.
+        """
+        if any(map(self._is_of_namesake, self._instructions)) or not self._describes_all():
+            return None
+        own = [
+            (place.symtab, place.line)
+            for at, chain in self._chains.items() if chain and self._known[chain[0]]
+            for place in [gdb.find_pc_line(at)]
+        ] + [
+            (block.function.symtab, block.function.line)  # of calls in its code
+            for calls, block in self._blocks.items() if len(calls) > 1 and self._known[calls[1]]
+        ]  # fmt: skip
+        declared = declared_at(own, self._name)
+        if declared is None:
+            return None
+        inlined = set().union(*described.values())
+        marks = read_marks(*declared, self._name, self._code.entry, self._instructions.keys(), inlined)
+        if marks is None:
+            return None
+        is_split = any(
+            split_function(str(block.function)).parts == split_function(str(self._blocks[calls[1:]].function)).parts
+            for calls, block in self._blocks.items() if calls[1:] in self._blocks and self._known[calls[0]]
+        )  # fmt: skip
+        entries = marks.begins(marks.declared)
+        if marks.first is not None and not self._loop(marks.begins(marks.first)):
+            firsts = marks.begins(marks.first)
+            is_split = is_split or self._is_wanted(self._block)
+            is_sure = self._are_marked(firsts, described) and self._take_turns(
+                entries, firsts, is_split=is_split
+            )
+            return firsts if is_sure and not self._are_lost(marks, marks.first) else None
+        # A function that calls itself may have become a loop.
+        found = find_function(source_lines(declared[0]), self._name, declared[1])
+        if is_split or self._loop(entries) or found is None or found.calls_itself:
+            return None
+        is_sure = self._are_marked(entries, described)
+        return entries if is_sure and not self._are_lost(marks, marks.declared) else None
+
+    def _loop(self, begins: Iterable[int]) -> bool:
+        """Return whether one call may pass one of the marks several times."""
+        return any(self._is_on_cycle(at, self._calls[at][-1]) for at in begins if self._calls[at])
+
+    def _are_lost(self, marks: Marks, begin: Place) -> bool:
+        """Return whether a statement that surely calls the function is passed, or gone past, without a mark."""
+        passed = self._statements(marks, begin)
+        everyone = frozenset(one.function for rows in passed.values() for one in rows if one.follows_call)
+        todo = [(at, _Statement(None).function, everyone) for at in self._root_set]
+        seen = set(todo)
+        while todo:
+            at, calling, left = todo.pop()
+            for one in passed.get(at, ()):
+                if one.function is None:
+                    calling, left = None, frozenset()
+                elif one.function == calling or (one.follows_call and one.function in left):
+                    return True
+                else:
+                    calling = one.function if one.calls else calling
+                    left |= {one.function} & everyone
+            new = {(after, calling, left) for after in self._successors[at]} - seen
+            seen |= new
+            todo += new
+            self._spend(len(new))
+        return False
+
+    def _statements(self, marks: Marks, begin: Place) -> dict[int, list[_Statement]]:
+        """Return which statements are passed at each address, in order."""
+        body = find_function(source_lines(marks.symtab), self._name, marks.declared[0])
+        kinds = dict[int, _Statement]()
+        for symtab in self._symtabs():
+            lines = source_lines(symtab)
+            rows = [one for one in of_file(marks.rows, symtab) if one.column and 0 < one.line <= len(lines)]
+            places = functions_at(lines, {(one.line, one.column) for one in rows})
+            statements = {}
+            for (line, column), (number, function) in places.items():
+                # It may be within the call, too, if that comes to it again.
+                is_alone = body is not None and not mentions(re.escape(function), body.body)
+                statements[line, column] = _Statement(
+                    (file_name(symtab), number),
+                    surely_calls(lines, line, column, self._name),
+                    is_alone and surely_called(lines, line, column, self._name),
+                )
+            kinds.update(
+                {
+                    id(one): statements[place]
+                    for one in rows
+                    if (place := (one.line, one.column)) in statements
+                }
+            )
+        name = split_function(self._name).parts[-1]
+        kinds.update({id(one): _Statement(None) for one in marks.own if (one.line, one.column) == begin})
+        found: dict[int, list[_Statement]] = {}
+        for row in marks.rows:
+            if id(row) in kinds:
+                found.setdefault(row.address, []).append(kinds[id(row)])
+        for at in (at for at, effect in self._effects.items() if self._called(effect) == name):
+            found.setdefault(at, []).append(_Statement(None))
+        return found
+
+    def _are_marked(self, begins: Counter[int], described: Mapping[BlockKey, AbstractSet[int]]) -> bool:
+        """Return whether each of the calls *described* has one of the marks."""
+        return (
+            sum(begins.values()) >= len(described)
+            and all(self._is_led_to(members, begins.keys()) for members in described.values())
+            and not any(map(self._is_packed, begins))
+            and not any(self._is_left_of(at, begins) for at in begins)
+        )
+
+    def _is_left_of(self, at: int, begins: Counter[int]) -> bool:
+        """Return whether *at* only jumps to another of the marks: to the code from there on, it has been joined."""
+        one = self._instructions[at]
+        return not (one.goes_on or one.is_call) and any(begins[after] for after in self._successors[at])
+
+    def _take_turns(self, entries: Counter[int], firsts: Counter[int], *, is_split: bool) -> bool:
+        """Return whether there is one of the *entries* between any two of the *firsts*, and the reverse.
+
+        Where a function *is_split*, its second part has an entry of its own.
+        """
+        return any(self._alternates(entries, firsts, is_split, is_entered) for is_entered in (False, True))
+
+    def _alternates(
+        self, entries: Counter[int], firsts: Counter[int], is_split: bool, is_entered: bool
+    ) -> bool:
+        todo = [(at, is_entered) for at in self._root_set]
+        seen = set(todo)
+        while todo:
+            at, is_entered = todo.pop()
+            more = entries[at] + is_entered - firsts[at]
+            if more < 0 or (more > 1 and not is_split):
+                return False
+            new = {(after, more > 0) for after in self._successors[at]} - seen
+            seen |= new
+            todo += new
+            self._spend(len(new))
+        return True
+
+    def _is_led_to(self, members: AbstractSet[int], marks: AbstractSet[int]) -> bool:
+        """Return whether one of the *marks* is in an inlined call, or leads straight to it.
+
+        What the call does first may have been moved behind the code of the next one.
+        """
+        if members & marks:
+            return True
+        todo = [before for at in members for before in self._predecessors[at] if before not in members]
+        seen = set[int]()
+        while todo and len(seen) < _NEAR * len(members):
+            at = todo.pop()
+            if at in seen or len(self._successors[at]) != 1:
+                continue
+            if at in marks:
+                return True
+            seen.add(at)
+            todo += self._predecessors[at]
+        return False
+
+    def _is_packed(self, at: int) -> bool:
+        """Return whether the innermost loop around *at* does several of its rounds at once."""
+        before: dict[int, Optional[int]] = {}
+        todo = [(one, at) for one in self._successors[at]]
+        for one, origin in todo:  # grows meanwhile
+            if one not in before:
+                before[one] = origin
+                todo += [(after, one) for after in self._successors[one]]
+        self._spend(len(before))
+        here = at if at in before else None
+        while here is not None:
+            if _PACKED.match(self._instructions[here].text):
+                return True
+            here = before[here]
+            if here == at:
+                return False
+        return False
+
+    def _by_marks(self, described: Mapping[BlockKey, AbstractSet[int]]) -> Optional[dict[int, Passage]]:
+        """Return the passages that count the calls that are marked; None if those marks are not certain."""
+        begins = self._marked(described)
+        if begins is None or not self._do_as_their_source(begins):
+            return None
+        found = self._begins_only(begins.keys())
+        return {at: one._replace(times=begins[at]) for at, one in found.items()}
+
+    def _do_as_their_source(self, begins: Counter[int]) -> bool:
+        """Return whether each of the calls does what its source says that it does once, as far as that is known."""
+        for witness, reach, places in self._witnesses(self._effects):
+            if reach.is_once and not self._take_turns(begins, Counter(places), is_split=False):
+                return False
+            if reach.is_once and not all(self._is_whole(at, witness) for at in places):
+                return False
+        return True
+
     # -- the proof ----------------------------------------------------------------------------------------
 
     def _prove(self, passages: dict[int, Passage], *, ends: bool) -> Optional[dict[int, Passage]]:
@@ -796,9 +1009,8 @@ class _Reader:
             if not self._known.get(calls[0]) or self._members[calls[0]]:
                 made[calls[1:], split_function(str(block.function)).parts[-1]] += 1
         for at, effect in self._effects.items():
-            if effect.is_call and effect.target is not None:
-                called = split_function(symbol_at(effect.target, demangled=True).partition("@")[0]).parts
-                made[self._chains[at], next(reversed(called), "").partition(".")[0]] += 1
+            if called := self._called(effect):
+                made[self._chains[at], called] += 1
         own = [line.number for at, chain in self._chains.items() if not chain and (line := self._line(at))]
         last = {chain: at for at, chain in self._chains.items()}
         files = {chain: gdb.find_pc_line(at).symtab for chain, at in last.items()}
@@ -816,6 +1028,14 @@ class _Reader:
             for calls, source in found.items() if source and not any(map(self._known.get, calls))
             for function, number in source.items()
         ) and are_calls_known(self._symtabs(), self._name, known)  # fmt: skip
+
+    @staticmethod
+    def _called(effect: Effect) -> str:
+        """Return the plain name of the function that is called, also where it is a part or copy; "" if unknown."""
+        if not effect.is_call or effect.target is None:
+            return ""
+        called = split_function(symbol_at(effect.target, demangled=True).partition("@")[0]).parts
+        return next(reversed(called), "").partition(".")[0]
 
     def _is_avoided(self, key: BlockKey) -> bool:
         """Return whether a way through the function, or a round of the loop that the call is in, goes past the call."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import NamedTuple, Optional
 
 from gdbmem.symbols.function_names import split_function
@@ -18,6 +20,10 @@ _ADDS_ONE = re.compile(
 _LONGEST_HEADER = 12  # lines from the name of a function to its first statement
 _KEYWORDS = "(?:if|while|for|switch|return|sizeof|catch)"
 _BRANCHES = re.compile(r"\b(?:if|else|for|while|do|switch|case|try|catch)\b|\breturn\b[^;]*;|[?]|&&|[|][|]")
+_CONDITION = re.compile(r"(?:if|switch|while)\s*\(")
+_UNSURE = re.compile(r"[?{]|&&|[|][|]|\b(?:sizeof|for|while|do|case|default|else|and|or)\b")
+_LEAVES = re.compile(r"\b(?:if|switch|return|goto|break|continue)\b|:\s*$")
+_LONGEST_STATEMENT = 12  # lines behind its first one
 _GOES_BACK = re.compile(r"\bgoto\b")
 _NOT_RUN = re.compile(
     r"(?<![\w)\]])\s*\[[^\[\]]*\]\s*(?:\([^()]*\))?(?:\s|->|[\w:<>&*])*{|\b(?:struct|class|union)\b[^;(){}]*{"
@@ -30,9 +36,16 @@ _CALLS_MEMBER = re.compile(r"(?:\.|->)\s*\w+\s*\(")
 
 
 def code_lines(text: str) -> list[str]:
-    """Return the lines of a source without comments and strings; what adds 1 atomically is written as ``++``."""
-    plain = _SKIPPED.sub(lambda found: "\n" * found[0].count("\n"), text)
-    return _ADDS_ONE.sub(lambda found: f"{found['variable'] or found['object']}++", plain).splitlines()
+    """Return the lines of a source with spaces for comments and strings; what adds 1 atomically is written as ``++``.
+
+    The columns stay as they are.
+    """
+    plain = _SKIPPED.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+    return _ADDS_ONE.sub(_as_increment, plain).split("\n")
+
+
+def _as_increment(found: re.Match[str]) -> str:
+    return f"{found['variable'] or found['object']}++".ljust(len(found[0]))
 
 
 class FunctionText(NamedTuple):
@@ -80,6 +93,48 @@ def definition(lines: Sequence[str], function: str) -> Optional[FunctionText]:
         _function_on(lines, function, number) for number, line in enumerate(lines, 1) if header.match(line)
     )
     return next(filter(None, found), None)
+
+
+def defined_on(lines: Sequence[str], function: str) -> list[int]:
+    """Return the numbers of the lines on which the name of the *function* stands in front of a body."""
+    name = split_function(function).parts[-1]
+    called = re.compile(rf"\s*#|.*\b{_KEYWORDS}\s*\(.*{re.escape(name)}")
+    return [
+        number
+        for number, line in enumerate(lines, 1)
+        if name in line and not called.match(line) and _function_on(lines, function, number) is not None
+    ]
+
+
+def surely_calls(lines: Sequence[str], number: int, column: int, function: str) -> bool:
+    """Return whether the statement that begins at this line and column (from 1 on) calls the *function* each time."""
+    text = "\n".join([lines[number - 1][column - 1 :], *lines[number : number + _LONGEST_STATEMENT]])
+    condition = _CONDITION.match(text)
+    depth = 0
+    for found in re.finditer(r"[(){};]", text[condition.end() :] if condition else text):
+        depth += {"(": 1, ")": -1}.get(found[0], 0)
+        if depth < 0 or (found[0] not in "()" and not depth):
+            start = condition.end() if condition else 0
+            statement = text[start : start + found.start()]
+            break
+    else:
+        return False
+    call = _calls(function, statement)
+    return found[0] != "{" and call is not None and not _UNSURE.search(statement[: call.start()])
+
+
+def surely_called(lines: Sequence[str], number: int, column: int, function: str) -> bool:
+    """Return whether the statement at this line and column follows one that calls the *function* each time."""
+    text = "\n".join(
+        [*lines[max(number - 1 - _LONGEST_STATEMENT, 0) : number - 1], lines[number - 1][: column - 1]]
+    )
+    *_, statement, rest = ["", "", *re.split(r"[;{}]", text)]
+    call = None if rest.strip() or not text.rstrip().endswith(";") else _calls(function, statement)
+    return call is not None and not (_UNSURE.search(statement[: call.start()]) or _LEAVES.search(statement))
+
+
+def _calls(function: str, text: str) -> Optional[re.Match[str]]:
+    return re.search(rf"(?<!\w){name_pattern(function)}\s*\(", text)
 
 
 @functools.lru_cache(maxsize=64)
@@ -132,6 +187,31 @@ def function_bodies(text: str) -> Iterator[tuple[str, str]]:
             elif found[0] == ";" and "=" in header:
                 yield "", header
         start = found.end()
+
+
+def functions_at(
+    lines: Sequence[str], places: Iterable[tuple[int, int]]
+) -> dict[tuple[int, int], tuple[int, str]]:
+    """Return the function that each of the *places*, lines and columns (from 1 on), is in: its number, and its name.
+
+    The name is "" if it has none that is known. Places in front of all functions are left out.
+    """
+    text, lengths = "\n".join(lines), [0, *accumulate(len(line) + 1 for line in lines)]
+    starts, names = list[int](), list[str]()
+    start = depth = 0
+    for found in re.finditer(r"[{};]", text):
+        if depth:
+            depth += {"{": 1, "}": -1, ";": 0}[found[0]]
+        elif found[0] == "{" and not _OUTER.search(text[start : found.start()]):
+            named = _NAME_OF.search(text[start : found.start()])
+            starts.append(start)
+            names.append(named[1] if named else "")
+            depth = 1
+        start = found.end()
+    numbers = {
+        (line, column): bisect_right(starts, lengths[line - 1] + column - 1) for line, column in places
+    }
+    return {place: (number, names[number - 1]) for place, number in numbers.items() if number}
 
 
 def without_inner(body: str) -> str:

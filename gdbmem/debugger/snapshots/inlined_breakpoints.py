@@ -121,7 +121,7 @@ class InlinedCalls:
     def resolve(self) -> None:
         """Find the inlined calls in the code that is loaded now."""
         assert self._name is not None
-        name, known = self._name, set(self._codes)
+        name, known, elsewhere = self._name, set(self._codes), list[tuple[str, int]]()
         with suppress(gdb.error):  # no such function yet
             for place in gdb.decode_line(self._location)[1] or ():
                 blocks = function_blocks(place.pc) if place.pc is not None else []
@@ -131,10 +131,15 @@ class InlinedCalls:
                     self._add(blocks[-1], name)
                 if block_key(blocks[-1]) not in (self._codes.keys() | self._too_large):
                     self._note_others(blocks[-1])
+                    if self._is_others(blocks) and _symbol_address(self._location) is None:
+                        elsewhere.append((file_name(place.symtab), place.line))
         found = [code for key, code in self._codes.items() if key not in known]
         found += self._add_undescribed(name, found)
         self._covered.clear()
-        unclear = sorted({one for code in found if not code.is_proved for one in code.lines})
+        # Without any call that is described, gdb's place is all that is left of one.
+        unclear = sorted({one for code in found if not code.is_proved for one in code.lines}) or (
+            elsewhere if not self._codes else []
+        )
         if unclear:
             self.listener.note(_unclear(self._location, unclear, ends=self.listener.wants_ends))
         self._note_twins(found)
@@ -310,9 +315,9 @@ class InlinedCalls:
 
     def passed(self, passage: inlined_code.Passage) -> bool:
         """Note that the selected thread is at *passage*; return whether to stop it."""
-        times = 1 if passage.counted is None else self._increase(passage.counted)
+        times = passage.times if passage.counted is None else self._increase(passage.counted)
         if times != 1:
-            one = passage._replace(counted=None)
+            one = passage._replace(counted=None, times=1)
             return sum(self.passed(one) for _ in range(times)) > 0  # each of them
         frame = function_frame(gdb.newest_frame())
         pointer = int(frame.read_register("sp"))

@@ -3,6 +3,7 @@
 import os
 import re
 import struct
+import zlib
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -226,7 +227,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _DT_NEEDED = 1
 _SHT_SYMTAB, _SHT_DYNSYM = 2, 11
-_SHF_COMPRESSED, _ELFCOMPRESS_ZSTD = 1 << 11, b"\x02\0\0\0"
+_SHF_COMPRESSED, _ELFCOMPRESS_ZLIB, _ELFCOMPRESS_ZSTD = 1 << 11, b"\x01\0\0\0", b"\x02\0\0\0"
 _SKELETON_OF_DWARF_5 = b"\x05\0\x04"  # version and DW_UT_skeleton, behind the length of a unit
 _MOST_UNITS = 1000
 _LARGEST_TABLE, _MOST_NAMES, _LONGEST_NAME = 256 << 20, 1 << 20, 64  # bytes
@@ -323,6 +324,7 @@ class _Section(NamedTuple):
     name: bytes
     kind: int
     flags: int
+    address: int  # as the file is linked
     at: int
     size: int
     link: int  # the number of another section
@@ -337,7 +339,7 @@ def _sections(stream: IO[bytes]) -> list[_Section]:
     (names,) = struct.unpack_from("<H", header, 62)
     texts = _at(stream, rows[names][4], min(rows[names][5], _MOST_NAMES)) if names < len(rows) else b""
     return [
-        _Section(_text_at(texts[row[0] : row[0] + _LONGEST_NAME], 0), row[1], row[2], *row[4:7])
+        _Section(_text_at(texts[row[0] : row[0] + _LONGEST_NAME], 0), row[1], row[2], *row[3:7])
         for row in rows
     ]
 
@@ -418,6 +420,32 @@ def odd_debug_sections(path: Union[str, os.PathLike[str]]) -> str:
             elif section.name == b".debug_info" and _has_skeleton(stream, section.at, section.size):
                 return "split DWARF 5"
     return ""
+
+
+def line_sections(path: Union[str, os.PathLike[str]], limit_bytes: int) -> Optional[dict[bytes, bytes]]:
+    """Return the sections of the ELF file at *path* that have its line tables, by name; "text" stands for its address.
+
+    None if it has none, or they are compressed by anything but zlib, or have more than *limit_bytes*.
+    """
+    found = {}
+    with suppress(OSError, struct.error, zlib.error), open_regular(path) as stream:
+        for section in _sections(stream):
+            if section.name == b".text":
+                found[b"text"] = section.address.to_bytes(8, "little")
+            if section.name not in (b".debug_line", b".debug_line_str", b".debug_str"):
+                continue
+            limit_bytes -= section.size
+            stream.seek(section.at)
+            data = stream.read(section.size) if limit_bytes >= 0 else b""
+            if section.flags & _SHF_COMPRESSED and data[:4] == _ELFCOMPRESS_ZLIB:
+                limit_bytes -= int.from_bytes(data[8:16], "little")
+                data = zlib.decompressobj().decompress(data[24:], limit_bytes) if limit_bytes > 0 else b""
+            elif section.flags & _SHF_COMPRESSED:
+                data = b""
+            if limit_bytes < 0 or not data:
+                return None
+            found[section.name] = data
+    return found if found.keys() >= {b"text", b".debug_line"} else None
 
 
 def _has_skeleton(stream: IO[bytes], at: int, size: int) -> bool:

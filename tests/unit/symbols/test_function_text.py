@@ -10,9 +10,12 @@ from gdbmem.symbols.function_text import (
     FunctionText,
     called_functions,
     code_lines,
+    defined_on,
     definition,
     find_function,
     function_bodies,
+    surely_called,
+    surely_calls,
     writing,
 )
 
@@ -34,7 +37,7 @@ def body(text: str) -> FunctionText:
         ("__atomic_fetch_add(&count, 1, __ATOMIC_RELAXED);", ""),
         ("auto less = [n](int x) { return x < n; }; count++;", "auto less = [n](int x) {};"),
         ("/* if (n) */ count++; // again: count++", ""),
-        ('puts("if"); count++;', "puts();"),
+        ('puts("if"); count++;', "puts(    );"),
         ("if (n) return 0; count++;", None),
         ("return 0; count++;", None),
         ("n && count++;", None),
@@ -144,3 +147,65 @@ def test_what_may_write_a_variable_is_found_under_its_name_and_its_address(line:
 def test_a_call_in_what_nobody_calls_by_its_name_is_found(text: str, caller: str) -> None:
     bodies = function_bodies("void other() { g(); } " + text + " int main() { return 0; }")
     assert [name for name, body in bodies if "f(" in body] == [caller]
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("push(m, 1);", True),
+        ("push (m,\n  n ? 1 : 2);", True),
+        ("long got = 1 + m->push(3), x = n ? 1 : 2;", True),
+        ("if (push(m, 1) < 0 && n)\n  f();", True),
+        ("return !push(m, 1);", True),
+        ("i < push(m, 1); i++) {", True),
+        ("push(m, 1)) { f(); }", True),
+        ("n && push(m, 1);", False),
+        ("n ? push(m, 1) : 0;", False),
+        ("if (n) push(m, 1);", False),
+        ("for (int i = 0; i < push(m, 1); i++) {}", False),
+        ("f(n); push(m, 1);", False),
+        ("f(sizeof(push(m, 1)));", False),
+        ("auto f = [&](int n) { push(m, n); };", False),
+        ("static long push(struct vm *m, long v) { return v; }", False),
+        ("unpush(m, 1);", False),
+        ("push = 1;", False),
+        ("push(m, 1)", False),
+    ],
+)
+def test_a_statement_calls_a_function_each_time_only_where_no_branch_is_in_front(
+    text: str, calls: bool
+) -> None:
+    lines = code_lines(f"/* a */ {text}")
+    assert surely_calls(lines, 1, 9, "push") == calls
+
+
+@pytest.mark.parametrize(
+    ("before", "follows"),
+    [
+        ("push(m, 1);", True),
+        ("x = push(m, n ? 1 : 2);\n\n", True),
+        ("if (n) f(); push(m, 1); // why", True),
+        ("f(); push(m,\n 1);", True),
+        ("push(m, 1); f();", False),
+        ("if (n)\n push(m, 1);", False),
+        ("else push(m, 1);", False),
+        ("n && push(m, 1);", False),
+        ("return push(m, 1);", False),
+        ("push(m, 1); again:", False),
+        ("push(m, 1); case 3:", False),
+        ("push(m, 1); }", False),
+        ("for (push(m, 1);", False),
+        ("while (push(m, 1));", False),
+    ],
+)
+def test_a_statement_follows_one_that_calls_a_function_each_time(before: str, follows: bool) -> None:
+    lines = code_lines(before)
+    column = len(lines[-1]) + 2
+    lines[-1] += " next();"
+    assert surely_called(lines, len(lines), column, "push") == follows
+
+
+def test_a_function_is_defined_on_the_line_of_its_name() -> None:
+    assert defined_on(code_lines(SOURCE), "first") == [12]
+    assert defined_on(["int other(void);", "static int", "other(void)", "{ return 1; }"], "other") == [3]
+    assert defined_on([], "other") == []
