@@ -741,14 +741,19 @@ class Answers:
 
     # -- the whole ----------------------------------------------------------------------------------------
 
-    def view(self, query: HeapQuery, kind: Kind = ()) -> HeapView:
-        """Return the holders that *query* asks for, and what is lost; *kind* is its type."""
+    def view(self, query: HeapQuery, kind: Kind = (), *, rows: Optional[Sequence[Row]] = None) -> HeapView:
+        """Return the holders that *query* asks for, and what is lost.
+
+        *kind* is its type, or *rows* are those of the variables of its type.
+        """
         np = import_numpy()
         graph, found = self.graph, self.found
         leaks = self.leaks(query.top)
-        rows, of_type = ([], None) if query.only_leaks else self._rows_of(query, kind)
+        with_more = rows is not None or not (query.is_of_kinds or query.type)
+        of_type: Optional[OneType] = None
+        if rows is None:
+            rows, of_type = ([], None) if query.only_leaks else self._rows_of(query, kind)
         listed = rows[: query.top]
-        with_more = not query.is_of_kinds and not query.type
         *back, lost_back = self.given_back(listed if with_more else ())
         allocations = self._allocations(listed if with_more else (), query.block)
         if self._is_lean and self._held is not None:

@@ -23,7 +23,7 @@ from gdbmem.heap.blocks import Blocks, glibc_regions, other_regions
 from gdbmem.heap.frames import split_stacks
 from gdbmem.heap.giving_back import PageLedger
 from gdbmem.heap.graph import Graph, Place
-from gdbmem.heap.holders import Answers, HeapGraph, Kind
+from gdbmem.heap.holders import Answers, HeapGraph, Kind, Row
 from gdbmem.heap.places import Outside, find_places, memory_of_glibc, thread_in_words
 from gdbmem.heap.pools import find_pools
 from gdbmem.heap.saved import mangled_names_in, save_heap
@@ -40,7 +40,7 @@ from gdbmem.linux.memory.maps import Ranges, mapping_at, read_maps
 from gdbmem.linux.memory.process_memory import random_bytes_in
 from gdbmem.linux.process.process import auxiliary_vector, check_analysable
 from gdbmem.model.heap_blocks import DATA
-from gdbmem.model.heap_graph import CUT, DAMAGED, STACK, HeapQuery, HeapView, SavedHeap
+from gdbmem.model.heap_graph import BY_ROOT, CUT, DAMAGED, STACK, HeapQuery, HeapView, Holder, SavedHeap
 from gdbmem.model.memory import Memory, MemoryUnreadable, ThreadPointers
 from gdbmem.symbols.batch_gdb import class_names
 from gdbmem.text import format_size, plural, printable
@@ -389,7 +389,12 @@ def answer(found: HeapGraph, query: HeapQuery) -> HeapView:
     graph = found.graph()
     without = _nodes(found, graph, query.without)
     kind = _kind(found, query.type)
-    answers = Answers(found, graph, without, by=query.by, for_one_view=query.block is None)
+    answers = Answers(
+        found, graph, without, by=query.by, for_one_view=query.block is None and kind is not None
+    )
+    if kind is None:
+        variables = _variables_of_type(found, answers, query.type)
+        return with_types(found, answers.view(query._replace(by=BY_ROOT), rows=variables))
     return with_types(found, answers.view(query, kind))
 
 
@@ -401,13 +406,7 @@ def whole_answer(found: HeapGraph, query: HeapQuery) -> SavedHeap:
 
 def with_types(found: HeapGraph, view: HeapView) -> HeapView:
     """Return *view* with the types of the variables in its rows, by debug information, and the hidden pointers."""
-    places = {(place.name, place.kind, place.address, place.object): place for place in found.outside.places}
-    of_rows = [places.get((one.name, one.kind, one.address or 0, one.object)) for one in view.holders]
-    types = found.debug.types(filter(None, of_rows)) if found.debug is not None else {}
-    holders = [
-        typed(one, place, types.get(place)) if place is not None else one
-        for one, place in zip(view.holders, of_rows)
-    ]
+    holders = _typed(found, view.holders)
     variables = {place.name: place.type for place in found.outside.places if place.type}
     variables.update({one.name: one.type for one in holders if one.type})
     classes = class_names(set(found.classes.values())).values() if found.classes else ()
@@ -415,20 +414,39 @@ def with_types(found: HeapGraph, view: HeapView) -> HeapView:
     return replace(view, holders=holders, unseen=unseen)
 
 
-def _kind(found: HeapGraph, text: str) -> Kind:
-    """Return the mangled names of the classes that are shown as *text*, or a size in bytes. Raises InputError."""
+def _typed(found: HeapGraph, holders: Sequence[Holder]) -> list[Holder]:
+    """Return *holders* with the types of the variables among them, by debug information."""
+    places = {(place.name, place.kind, place.address, place.object): place for place in found.outside.places}
+    of_rows = [places.get((one.name, one.kind, one.address or 0, one.object)) for one in holders]
+    types = found.debug.types(filter(None, of_rows)) if found.debug is not None else {}
+    return [
+        typed(one, place, types.get(place)) if place is not None else one
+        for one, place in zip(holders, of_rows)
+    ]
+
+
+def _kind(found: HeapGraph, text: str) -> Optional[Kind]:
+    """Return the mangled names of the classes that are shown as *text*, or a size in bytes; None if it is neither."""
     size = text.replace(",", "").removesuffix(" bytes")
     if not text or size.isdecimal():
         return int(size) if text else ()
     shown = class_names(set(found.classes.values()))
     names = [name for name in set(found.classes.values()) if text in (name, class_in_words(name, shown))]
-    if not names:
+    return names or None
+
+
+def _variables_of_type(found: HeapGraph, answers: Answers, text: str) -> list[Row]:
+    """Return the rows of the variables that are shown with the type *text*. Raises InputError if there is none."""
+    holders = _typed(found, [row.holder for row in answers.by_root])
+    chosen = [row for row, holder in zip(answers.by_root, holders) if holder.type == text]
+    if not chosen:
         raise InputError(
-            f"no object of this heap is of the type '{printable(text)}'",
+            f"no object of this heap, and no variable that holds some, is of the type '{printable(text)}'",
             slug="no-such-type",
-            hint="name a class with virtual functions as 'gdbmem heap --by type' shows it, or a size: --type 104",
+            hint="name a class with virtual functions as 'gdbmem heap --by type' shows it, the type of a variable as"
+            " 'gdbmem heap' shows it, or a size: --type 104",
         )
-    return names
+    return chosen
 
 
 def _stack_of(place: Place) -> str:

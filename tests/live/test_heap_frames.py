@@ -46,6 +46,20 @@ class Known(NamedTuple):
             assert (one["frame"] is None) == (function is None)
 
 
+def test_type_lists_the_variables_of_one_type_only(program: Program) -> None:
+    with running([program("heap_frames", "-O0"), COUNT]) as target:
+        sizes = known(target).bytes
+        document = viewed(target.pid, "--type", "std::map<int, Task>")
+        refused = gdbmem("heap", target.pid, "--type", "std::map<int, Tusk>")
+    assert {one["name"] for one in document["holders"]} >= {"everywhere", "work: tasks"}
+    for one in document["holders"]:
+        assert one["type"] == "std::map<int, Task>"
+        if one["name"] in ("everywhere", "work: tasks"):
+            size = sizes[one["name"].removeprefix("work: ")]
+            assert one["retained_bytes"] == pytest.approx(size, rel=0.01)
+    assert refused.returncode == 1 and "[no-such-type]" in refused.stderr
+
+
 def known(target: Running) -> Known:
     return Known({name: int(size) for name, size in re.findall(r"^holds (\w+) (\d+)", target.output, re.M)})
 
