@@ -36,7 +36,7 @@ class Shape(NamedTuple):
 
 
 _SHAPES = (
-    Shape("owners, 10^6 blocks", "owners", ["1000000"], 5, 0.45, 0.75, (0, 0)),
+    Shape("owners, 10^6 blocks", "owners", ["1000000"], 9, 0.45, 0.75, (0, 0)),
     Shape("owners, 10^7 blocks", "owners", ["10000000"], 1, 0.35, 0.6, (0.85, 1.1)),
     Shape("a std::list of 10^7", "deep", ["10000000", "list"], 1, 1, 2, (0, 0)),
     Shape("a chain of 10^7", "deep", ["10000000", "chain"], 1, 1, 2, (0, 0)),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Optional
 
@@ -114,9 +115,13 @@ def _sums(
         if part.translate(None, b"0123456789, \r\n\t"):
             raise _damaged(source, "a list of numbers")
         try:
-            numbers = np.concatenate((rest, np.fromstring(part, np.int64, sep=",")))
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")  # numpy before 2.3 warns, and leaves out what follows
+                numbers = np.concatenate((rest, np.fromstring(part, np.int64, sep=",")))
         except OverflowError:
             raise _damaged(source, "sizes that are possible") from None
+        except (ValueError, DeprecationWarning):
+            raise _damaged(source, "a list of numbers") from None
         if len(numbers) and not 0 <= numbers.max() < _LARGEST_NUMBER:
             raise _damaged(source, "sizes that are possible")
         whole = len(numbers) // layout.width * layout.width

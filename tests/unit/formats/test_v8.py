@@ -91,6 +91,8 @@ def test_a_snapshot_that_was_cut_or_changed_is_refused(tmp_path: Path) -> None:
     changed += [
         text.replace(b",40,", b",-40,", 1),
         text.replace(b",40,", b",4x,", 1),
+        text.replace(b",40,", b",,40,", 1),
+        text.replace(b",40,", b",4 0,", 1),
         text.replace(b"3,1,1,40", b"9,1,1,40"),
     ]
     changed += [text.replace(b"Basket", b"Bas\\xet"), text.replace(b",40,", b"," + b"9" * 25 + b",", 1)]
