@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import IO, Optional
 
 from gdbmem.errors import Notice
-from gdbmem.heap.allocated import path_in_words, print_allocations
 from gdbmem.model.heap_graph import (
     BLOCK,
     SEVERAL,
@@ -27,7 +26,6 @@ from gdbmem.model.heap_graph import (
     Pools,
 )
 from gdbmem.model.judgement import Judgement, Unseen
-from gdbmem.profiles.text import path_text
 from gdbmem.terminal import drawing
 from gdbmem.terminal.console import Console, print_notices, print_pause
 from gdbmem.terminal.document import Document, judgement_object, to_json, whole
@@ -135,6 +133,9 @@ def print_heap(view: HeapView, names: Names, console: Console, *, only_leaks: bo
     if view.block is not None:
         _print_block(view, view.block, say, console)
         if view.allocations is not None and view.allocations.block is not None:
+            from gdbmem.heap.allocated import path_in_words  # slow to import: the text of profiles
+            from gdbmem.profiles.text import path_text  # as above
+
             path = view.allocations.block
             console.print(f"\nAllocated by {path_in_words(path)}, for {path.bytes:,} bytes:", soft_wrap=True)
             console.print(path_text(path.frames, SourceLines(())))
@@ -151,6 +152,8 @@ def print_heap(view: HeapView, names: Names, console: Console, *, only_leaks: bo
     _print_reached(view, say, console)
     _print_leaks(view.leaks, say, console)
     if view.allocations is not None:
+        from gdbmem.heap.allocated import print_allocations  # as above
+
         print_allocations(view, view.allocations, say, console)
     console.print(
         f"\nRetained is what would be freed with the holder{of_glibc}"

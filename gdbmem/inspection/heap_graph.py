@@ -17,8 +17,6 @@ from gdbmem.allocators.glibc.blocks import ColumnWalker
 from gdbmem.allocators.malloc_heap import LARGE, SLAB, MallocHeap
 from gdbmem.arrays import import_numpy, places_of
 from gdbmem.errors import InputError, Notice, TargetError
-from gdbmem.formats.valgrind.memcheck import ListedBlocks
-from gdbmem.heap.allocated import block_paths
 from gdbmem.heap.blocks import Blocks, glibc_regions, other_regions
 from gdbmem.heap.frames import split_stacks
 from gdbmem.heap.giving_back import PageLedger
@@ -46,6 +44,7 @@ from gdbmem.symbols.batch_gdb import class_names
 from gdbmem.text import format_size, plural, printable
 
 if TYPE_CHECKING:
+    from gdbmem.formats.valgrind.memcheck import ListedBlocks
     from gdbmem.inspection.heap_frames import StackCopy
 
 _MOST_CLASSES = 4096  # vtables that are looked up, the most frequent first
@@ -139,6 +138,8 @@ class _Reading:
 
     def _read_listed(self, reading: ProcessImage, memory: Memory, listed: ListedBlocks) -> None:
         """Read the blocks of a program under memcheck, which lists them."""
+        from gdbmem.heap.allocated import block_paths  # slow to import: the text of profiles
+
         np = import_numpy()
         if not listed.addresses:
             raise _unread("memcheck lists no block")

@@ -253,11 +253,17 @@ COUNTED = {
 }
 
 
+# Clang's code of these is refused, or counted by what others try, too.
+_OF_GCC = ("inlined_strings", "inlined_slots", "inlined_reader", "inlined_lost", "inlined_moved")
+
+
 @pytest.mark.parametrize(
     ("name", "compiler", "level"),
     cover(
         [(name, *build) for name in COUNTED for build in BUILDS],
-        lambda name, compiler, level: (compiler, level) in USUAL,
+        lambda name, compiler, level: (
+            (compiler, level) in USUAL and (compiler == "g++" or name not in _OF_GCC)
+        ),
     ),
 )
 def test_no_call_is_miscounted_without_a_word_whatever_the_compiler_has_made_of_it(
