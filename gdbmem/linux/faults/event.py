@@ -319,6 +319,8 @@ class SampleLayout(NamedTuple):
 
     registers: int  # how many, in samples with a stack
     has_page_size: bool  # in small ones
+    # They were asked for. The kernel marks the records of mapped code of events that did not, too.
+    has_build_ids: bool = False
 
     @property
     def small_bytes(self) -> int:
@@ -421,7 +423,7 @@ def small_records(data: bytes, layout: SampleLayout) -> Iterator[Record]:
         kind, misc, at = found
         size = HEADER.unpack_from(data, at)[2]
         try:
-            others = tuple(_other(kind, misc, data[at : at + size]))
+            others = tuple(_other(kind, misc, data[at : at + size], has_build_ids=layout.has_build_ids))
         except _UNREADABLE:
             raise _unreadable() from None
         yield from others
@@ -582,13 +584,13 @@ def _sample(data: bytes, at: int, size: int, layout: SampleLayout) -> Iterator[S
     yield StackSample(time, pid, tid, ip, address, user, registers, stack)
 
 
-def _other(kind: int, misc: int, data: bytes) -> Iterator[Record]:
+def _other(kind: int, misc: int, data: bytes, *, has_build_ids: bool) -> Iterator[Record]:
     _check(len(data) >= HEADER.size + _TRAILER.size)
     pid, tid, time, _ = _TRAILER.unpack_from(data, len(data) - _TRAILER.size)
     if kind == MMAP2:
         _, _, start, size, offset, _, _, inode, _, _, _ = struct.unpack_from("<IIQQQIIQQII", data, 8)
         build_id = ""
-        if misc & _HAS_BUILD_ID:
+        if has_build_ids and misc & _HAS_BUILD_ID:
             inode, build_id = 0, data[44 : 44 + data[40]].hex()
         yield Mapped(time, pid, start, size, offset, inode, _text(data[8 + 64 :]), build_id)
     elif kind == COMM:
@@ -615,6 +617,7 @@ _EXEC_NANOSECONDS = 5_000_000_000
 # Python's process that removes what was shared at the end runs none of the program's code.
 _TRACKER = "from multiprocessing.resource_tracker import"
 _NO_SAMPLES = SampleLayout(0, has_page_size=False)
+_WITH_BUILD_IDS = _NO_SAMPLES._replace(has_build_ids=True)
 
 
 class Children(NamedTuple):
@@ -688,7 +691,8 @@ class Births:
 
     def take(self) -> None:
         """Read the records since the last call. Raises TargetError for invalid ones."""
-        found = [one for ring in self._rings for one in small_records(ring.take(), _NO_SAMPLES)]
+        layout = _WITH_BUILD_IDS if self._has_build_ids else _NO_SAMPLES
+        found = [one for ring in self._rings for one in small_records(ring.take(), layout)]
         for record in sorted(found, key=lambda one: one.time if isinstance(one.time, int) else one.time[0]):
             self._note(record)
         for pid, one in self._processes:

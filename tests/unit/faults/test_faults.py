@@ -32,6 +32,7 @@ from gdbmem.formats.json_profiles import encode_faults, faults_profile
 from gdbmem.formats.opening import OpenOptions, open_profile
 from gdbmem.formats.stacks import StackProfile
 from gdbmem.linux.faults.event import (
+    Mapped,
     SampleLayout,
     SmallSamples,
     Turn,
@@ -84,6 +85,18 @@ def test_a_sample_is_the_same_once_the_empty_part_of_its_stack_is_gone() -> None
     assert (kept.samples, kept.lost) == (1, 0) and len(kept.data) == len(data) - 960
     before, after = (next(stack_samples(one, LAYOUT)) for one in (data, kept.data))
     assert before == after and before.stack == bytes(range(64)) and before.chain == (1, 2)
+
+
+@pytest.mark.parametrize("asked", [False, True])
+def test_code_keeps_its_file_where_only_another_event_asked_for_build_ids(asked: bool) -> None:
+    # A device and an inode, or a build-id of 12 bytes.
+    file = bytes((12, 0, 0, 0, *range(1, 13))) + bytes(8)
+    body = struct.pack("<IIQQQ", 10, 11, BASE, PAGE, 0) + file + struct.pack("<II", 5, 2)
+    body += b"/lib/x\0\0" + struct.pack("<IIQQ", 10, 11, 99, 7)
+    record = struct.pack("<IHH", 10, 1 << 14, 8 + len(body)) + body
+    (found,) = small_records(record, LAYOUT._replace(has_build_ids=asked))
+    assert isinstance(found, Mapped) and found.name == "/lib/x"
+    assert (found.inode == 0, found.build_id) == (asked, bytes(range(1, 13)).hex() if asked else "")
 
 
 def test_a_thread_without_a_user_stack_has_no_registers() -> None:
