@@ -86,7 +86,7 @@ Kind = Union[int, Sequence[str]]  # usable bytes of each block, or the mangled n
 
 
 class DebugInformation(Protocol):
-    """What symbols and debug information say of variables."""
+    """Looks up what symbols and debug information say of variables."""
 
     @property
     def hidden(self) -> Sequence[HiddenPointers]:

@@ -1,4 +1,4 @@
-"""What the type of a variable says of the heap: how many elements a container has, and whether pointers are hidden.
+"""Reads the type of a variable for the heap: how many elements a container has, and whether pointers are hidden.
 
 Source of the layouts: libstdc++ stl_tree.h, hashtable.h, stl_list.h, stl_vector.h, stl_deque.h; libc++ __tree,
 __hash_table, list.

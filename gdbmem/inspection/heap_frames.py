@@ -71,7 +71,7 @@ def copy_stacks(reading: ProcessImage, memory: Memory) -> list[StackCopy]:
 
 
 class DebugInformation:
-    """What the files that a process or core has loaded say of its code and variables."""
+    """Looks up code and variables in the files that a process or core has loaded."""
 
     def __init__(self, reading: ProcessImage, files: TargetFiles) -> None:
         self._files = files
