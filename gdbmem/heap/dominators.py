@@ -21,6 +21,7 @@ _OFTEN, _SELDOM = 16, 1000
 _AT_A_TIME = 1 << 14  # numbers
 _DEEP = 128  # levels from which on one block at a time is faster
 _LONG = 256  # blocks of lists that are summed up at once
+_WIDE = 64  # blocks that get another dominator for each that has got one, to look for others in the same way
 
 
 def dominators(tree: Any, sources: Any, targets: Any) -> Any:
@@ -46,14 +47,18 @@ def dominators(tree: Any, sources: Any, targets: Any) -> Any:
         number = np.count_nonzero(changed)
         if not number:
             break
-        if number * _SELDOM < len(v) or (rounds > _ROUNDS and number * _OFTEN < len(v)) or result.min() < 0:
+        is_known = result.min() >= 0
+        if is_known and number * _SELDOM >= len(v) and (rounds <= _ROUNDS or number * _OFTEN >= len(v)):
+            np.minimum.at(t, w[changed], result[changed])
+        elif is_known and (further := _spread(t, v, w, result)) is not None:
+            t = further
+        else:
             names, up, v, w, known = _disagreeing(t, v, w, result)
             del result, changed
             if not _insert(up, v, w, known):
                 up = semi_nca(*_by_source(v, w, len(up)))
             t[names] = names[up]
             break
-        np.minimum.at(t, w[changed], result[changed])
         keep = t[w] > 0
         v, w = v[keep], w[keep]
     return t
@@ -86,6 +91,32 @@ def _common(t: Any, v: Any, w: Any, most: int) -> tuple[Any, int]:
             result[active[done]] = x[done]
             active, x, y = active[~done], x[~done], y[~done]
     return result, work
+
+
+def _spread(t: Any, v: Any, w: Any, result: Any) -> Any:
+    """Return *t* after many rounds at once: what a block gets, those after it in a list get, too; None: no list gets it.
+
+    A list is of blocks that one dominates, and of which each leads to the next one, as in hash tables.
+    """
+    np = import_numpy()
+    found = t.copy()
+    np.minimum.at(found, w, result)
+    first = np.count_nonzero(found < t)
+    of_list = np.flatnonzero(t[v] == t[w])
+    names = np.zeros(len(t), bool)
+    names[v[of_list]] = names[w[of_list]] = True
+    short = np.cumsum(names, dtype=np.int32) - np.int32(1)
+    names = np.flatnonzero(names)
+    after = np.arange(len(names), dtype=np.int32)
+    after[short[v[of_list]]] = short[w[of_list]]
+    known, above = t[names], found[names]
+    moved, before = 1, 0
+    while moved > before:
+        np.minimum.at(above, after, above)
+        after = after[after]  # twice as far
+        before, moved = moved, np.count_nonzero(above < known)
+    found[names] = above
+    return found if moved > _WIDE * first else None
 
 
 def highest(t: Any) -> Any:

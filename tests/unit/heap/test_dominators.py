@@ -74,11 +74,22 @@ def random_graph(seed: int) -> tuple[Edges, Sequence[int]]:
 
 
 @pytest.fixture(
-    params=["as usual", "by insertions", "by semidominators", "by some insertions, then by semidominators"]
+    params=[
+        "as usual",
+        "along lists",
+        "by insertions",
+        "by semidominators",
+        "by some insertions, then by semidominators",
+    ]
 )
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave as much as can be to one of the algorithms."""
-    if request.param == "by insertions":
+    if request.param == "along lists":
+        monkeypatch.setattr(algorithm, "_SELDOM", 0)
+        monkeypatch.setattr(algorithm, "_ROUNDS", 0)
+        monkeypatch.setattr(algorithm, "_OFTEN", 0)
+        monkeypatch.setattr(algorithm, "_WIDE", 0)
+    elif request.param == "by insertions":
         monkeypatch.setattr(algorithm, "_ROUNDS", 0)
         monkeypatch.setattr(algorithm, "_OFTEN", 0)
     elif request.param == "by semidominators":
@@ -179,6 +190,17 @@ def test_objects_in_a_table_and_in_a_list_as_those_of_lua_take_no_round_for_each
     edges.append(list(string[:5]))
     found = tree_of(edges, [0, 2 * count + 1])
     assert set(found) == {-1}
+
+
+def test_a_hash_table_takes_no_step_for_each_element(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(algorithm, "_insert", lambda *_: pytest.fail("one block was looked at after another"))
+    count = 20_000
+    table, header, element = 0, 1, range(2, count + 2)
+    edges: list[list[int]] = [list(element), [element[-1]]]
+    edges += [[], *([before] for before in element[:-1])]
+    edges.append([table, header])
+    found = tree_of(edges, [count + 2])
+    assert found == [count + 2] * (count + 2) + [-1]
 
 
 def deep_trees(seed: int) -> tuple[Any, Any]:
