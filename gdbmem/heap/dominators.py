@@ -94,7 +94,7 @@ def _common(t: Any, v: Any, w: Any, most: int) -> tuple[Any, int]:
 
 
 def _spread(t: Any, v: Any, w: Any, result: Any) -> Any:
-    """Return *t* after many rounds at once: what a block gets, those after it in a list get, too; None: no list gets it.
+    """Return *t* after many rounds at once: blocks of a list get what those before them get; None: few would.
 
     A list is of blocks that one dominates, and of which each leads to the next one, as in hash tables.
     """
