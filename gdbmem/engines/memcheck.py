@@ -30,7 +30,8 @@ SUFFIX = ".ms"
 ENDING = b"HEAP SUMMARY"  # a leak search comes between that and the file
 
 # A pointer into the middle of a block counts where C++ makes such.
-_LOST = "kinds definite,indirect,possible heuristics all"
+_HEURISTICS = "heuristics all"
+_LOST = f"kinds definite,indirect,possible {_HEURISTICS}"
 
 
 def valgrind_arguments(options: ValgrindOptions, history: Path) -> list[str]:
@@ -73,7 +74,7 @@ def leaks_command(*, changed: bool) -> str:
 
 def search_command() -> str:
     """Return the monitor command that lists all blocks by call path, also those that are reached."""
-    return "leak_check full kinds all any"
+    return f"leak_check full kinds all {_HEURISTICS} any"
 
 
 def blocks_command(record: int, limit: int) -> str:

@@ -1,12 +1,17 @@
-"""Who allocated what holders retain, exactly: by a tool that has recorded the call path of each block."""
+"""Who allocated what holders retain, and what is lost, exactly: by a tool that knows each block and written word."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 from gdbmem.arrays import import_numpy, places_of
+from gdbmem.errors import Notice
+from gdbmem.heap.graph import TEXT_END, Graph, Place, search
+from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.heap_graph import (
+    MEMORY,
     OF_HOLDER,
     OF_NONE,
     OF_OTHERS,
@@ -15,17 +20,20 @@ from gdbmem.model.heap_graph import (
     Allocations,
     HeapView,
 )
+from gdbmem.model.leaks import INTERIOR_POINTER, NO_POINTER, POINTER
 from gdbmem.profiles.own_code import describe_site, own_frame
 from gdbmem.terminal import drawing
 from gdbmem.text import format_size, plural, printable
 
 if TYPE_CHECKING:
     from gdbmem.heap.blocks import Blocks
+    from gdbmem.heap.holders import HeapGraph
     from gdbmem.heap.text import HolderWords
     from gdbmem.model.calltree import Frame
     from gdbmem.terminal.console import Console
 
 _PATHS = 3  # of each holder
+_ROWS = 1 << 18
 
 
 class BlockPaths(NamedTuple):
@@ -34,8 +42,9 @@ class BlockPaths(NamedTuple):
     source: str  # the tool
     path: Any  # int32: for each block the place of its path in *stacks*; -1: it is free
     requested: Any  # int64: bytes that the program asked for
-    is_reached: Any  # bool: for each block whether the tool has found a pointer to it
+    kind: Any  # int8: of each block whether the tool has found a pointer to it, as in model.leaks; -1: it is free
     stacks: Sequence[Sequence[Frame]]
+    unsearched: Ranges  # memory whose words the tool has not looked at
 
     def of(self, block: int) -> AllocationPath:
         """Return the path of *block* alone."""
@@ -72,16 +81,94 @@ def _group(row: int, rows: int, paths: list[AllocationPath]) -> AllocatedGroup:
 
 
 def block_paths(
-    blocks: Blocks, source: str, columns: Sequence[Any], stacks: Sequence[Sequence[Frame]]
+    blocks: Blocks,
+    source: str,
+    columns: Sequence[Any],
+    stacks: Sequence[Sequence[Frame]],
+    unsearched: Ranges,
 ) -> BlockPaths:
-    """Return the path of each of *blocks*, by *columns* of *source*: address, size, path, whether it is reached."""
+    """Return the path of each of *blocks*, by *columns* of *source*: address, size, path, kind."""
     np = import_numpy()
     path, requested = np.full(blocks.count, -1, np.int32), np.zeros(blocks.count, np.int64)
-    is_reached = np.zeros(blocks.count, bool)
-    addresses, sizes, paths, are_reached = columns
+    kind = np.full(blocks.count, -1, np.int8)
+    addresses, sizes, paths, kinds = columns
     number = blocks.find(addresses.astype(np.uint64))
-    path[number], requested[number], is_reached[number] = paths, sizes, are_reached
-    return BlockPaths(source, path, requested, is_reached, stacks)
+    path[number], requested[number], kind[number] = paths, sizes, kinds
+    return BlockPaths(source, path, requested, kind, stacks, unsearched)
+
+
+# What is lost, by a tool that knows which words the program has written.
+
+
+_UNREAD = "memory that only memcheck tells from its own"
+
+
+def settle(found: HeapGraph) -> Graph:
+    """Return the graph of *found* with the words that the tool has found to be pointers, and without others.
+
+    Of words that may be no pointers those lead on that lead to a block which the tool reaches, and which no other word
+    reaches. No word leads from what the tool reaches to a block that it has found lost: such words are older contents
+    that the program has not written. What the tool alone reaches gets a place of its own.
+    """
+    np = import_numpy()
+    paths = found.paths
+    assert paths is not None
+    lost, is_reached = paths.kind == NO_POINTER, paths.kind == POINTER
+    before = search(found.make_graph()).phases[: found.blocks.count]
+    sources, targets = found.edges.text_ends
+    is_pointer = is_reached[targets] & (before[targets] == TEXT_END) & ~lost[sources]
+    found.edges = found.edges.with_words(sources[is_pointer], targets[is_pointer])
+    rest = ~is_pointer & (lost[sources] | ~lost[targets])
+    found.edges = replace(found.edges, text_ends=(sources[rest], targets[rest]))
+    outside = found.outside
+    is_unsearched = np.searchsorted(paths.unsearched.bounds, outside.addresses, "right") & 1 == 1
+    keep = np.flatnonzero(~lost[outside.blocks] | is_unsearched)
+    numbers, blocks, addresses = (column[keep] for column in outside[1:4])
+    found.outside = outside._replace(numbers=numbers, blocks=blocks, addresses=addresses)
+    graph = _without_old_words(found.make_graph(), lost)
+    after = search(graph).phases[: graph.blocks]
+    unseen = (is_reached & (after == TEXT_END)) | ((paths.kind != NO_POINTER) & graph.live & (after == 0))
+    if unseen.any():
+        found.outside = found.outside.with_place(Place(_UNREAD, MEMORY, 0), np.flatnonzero(unseen))
+        graph = _without_old_words(found.make_graph(), lost)
+        after = search(graph).phases[: graph.blocks]
+    held = (after > 0) & (after != TEXT_END)
+    texts = (
+        (lost & ~held & (before > 0) & (before != TEXT_END), _OLD_WORDS),
+        (lost & held, _UNSEARCHED),
+        ((paths.kind == INTERIOR_POINTER) & held, _INTERIOR),
+    )
+    for some, text in texts:
+        count = int(np.count_nonzero(some))
+        if count:
+            what = f"{plural(count, 'block')}, {format_size(int(paths.requested[some].sum()))},"
+            found.notices = [*found.notices, Notice("memcheck-differs", f"{what} {text}")]
+    return graph
+
+
+_OLD_WORDS = (
+    "are lost by memcheck, and count as lost: the words that lead to them are older contents, which the program has not"
+    " written"
+)
+_UNSEARCHED = (
+    "are lost by memcheck, which does not search memory that is read-only: words there hold them here"
+)
+_INTERIOR = (
+    "are possibly lost by memcheck, as only pointers into a block's middle lead to them: these hold them here"
+)
+
+
+def _without_old_words(graph: Graph, lost: Any) -> Graph:
+    """Return *graph*, in which no word of a block that isn't *lost* leads to one that is."""
+    np = import_numpy()
+    to = graph.to.copy()
+    for begin in range(0, graph.blocks, _ROWS):
+        end = min(begin + _ROWS, graph.blocks)
+        here = slice(int(graph.first[begin]), int(graph.first[end]))
+        source = np.repeat(np.arange(begin, end, dtype=np.int32), np.diff(graph.first[begin : end + 1]))
+        target = np.where(to[here] < 0, ~to[here], to[here])
+        np.copyto(to[here], source, where=lost[target] & ~lost[source])
+    return replace(graph, to=to)
 
 
 def path_in_words(path: AllocationPath) -> str:

@@ -36,7 +36,6 @@ from gdbmem.model.heap_graph import (
     BY_THREAD,
     BY_TYPE,
     DATA,
-    MEMORY,
     OBJECT,
     SEVERAL,
     STACK,
@@ -66,11 +65,9 @@ if TYPE_CHECKING:
     from gdbmem.heap.blocks import Blocks
     from gdbmem.heap.giving_back import PageLedger
     from gdbmem.heap.graph import Place
-    from gdbmem.heap.links import Classified
     from gdbmem.heap.places import Outside
     from gdbmem.heap.words import Edges
 
-_UNREAD = "memory that only memcheck tells from its own"
 _PARTS = 3
 _ROWS = 1 << 16  # blocks that are looked at together
 _ROUNDS = 40  # in which holders of what several hold are searched
@@ -121,19 +118,19 @@ class HeapGraph:
 
     def graph(self) -> Graph:
         """Return the graph of the blocks and of what leads to them, to be called once: the edges go into it."""
-        links = classify(self.edges, self.blocks.sizes()) if self.edges.weak is not None else None
-        release_freed_memory()
-        graph = self._make_graph(links)
         if self.paths is not None:
-            phases = search(graph).phases[: graph.blocks]
-            unread = import_numpy().flatnonzero(self.paths.is_reached & (phases == 0))
-            if len(unread):
-                self.outside = self.outside.with_place(Place(_UNREAD, MEMORY, 0), unread)
-                graph = self._make_graph(links)
+            from gdbmem.heap.allocated import settle  # where something knows more than words tell
+
+            graph = settle(self)
+        else:
+            graph = self.make_graph()
         self.edges = replace(self.edges, first=graph.first, to=graph.to, weak=None)
         return graph
 
-    def _make_graph(self, links: Optional[Classified]) -> Graph:
+    def make_graph(self) -> Graph:
+        """Return the graph by the words alone."""
+        links = classify(self.edges, self.blocks.sizes()) if self.edges.weak is not None else None
+        release_freed_memory()
         outside = self.outside
         words = (outside.numbers, outside.blocks)
         return make_graph(self.edges, links, self.blocks.live, self.blocks.unit, outside.places, words)

@@ -199,7 +199,7 @@ def _data(reading: ProcessImage) -> Iterator[_Area]:
 
 def _memory(reading: ProcessImage) -> Iterator[_Area]:
     for mapping in reading.mappings:
-        if mapping.is_anonymous and mapping.permissions[:2] == "rw":
+        if mapping.is_anonymous and mapping.permissions[0] == "r":
             yield _Area(MEMORY, mapping.start, mapping.end)
 
 

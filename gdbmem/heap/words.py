@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Optional
 
 from gdbmem.allocators.gather import gather_words
@@ -70,6 +70,21 @@ class Edges:
             rank = np.searchsorted(np.flatnonzero(self.offsets == FAR), edges[is_far])
             offsets[is_far] = self.far[rank]
         return offsets
+
+    def with_words(self, holders: Any, blocks: Any) -> Edges:
+        """Return the same with an edge more from each of *holders* to each of *blocks*, by words at unknown offsets."""
+        np = import_numpy()
+        at = self.first[holders + 1]
+        first = self.first + np.concatenate(
+            ([0], np.cumsum(np.bincount(holders, minlength=len(self.first) - 1)))
+        )
+        return replace(
+            self,
+            first=first.astype(self.first.dtype),
+            to=np.insert(self.to, at, blocks),
+            offsets=np.insert(self.offsets, at, FAR),
+            weak=np.insert(self.weak, at, False) if self.weak is not None else None,
+        )
 
     def weaken_unused(self, found: Containers, memory: Memory) -> None:
         """Make the words weak that no container of their block uses, and those that one uses not weak.

@@ -39,6 +39,7 @@ from gdbmem.linux.memory.process_memory import random_bytes_in
 from gdbmem.linux.process.process import auxiliary_vector, check_analysable
 from gdbmem.model.heap_blocks import DATA
 from gdbmem.model.heap_graph import BY_ROOT, CUT, DAMAGED, STACK, HeapQuery, HeapView, Holder, SavedHeap
+from gdbmem.model.leaks import POINTER
 from gdbmem.model.memory import Memory, MemoryUnreadable, ThreadPointers
 from gdbmem.symbols.batch_gdb import class_names
 from gdbmem.text import format_size, plural, printable
@@ -143,14 +144,14 @@ class _Reading:
         np = import_numpy()
         if not listed.addresses:
             raise _unread("memcheck lists no block")
-        columns = np.array([listed.addresses, listed.sizes, listed.paths, listed.are_reached], np.int64)
+        columns = np.array([listed.addresses, listed.sizes, listed.paths, listed.kinds], np.int64)
         columns = columns[:, np.argsort(columns[0], kind="stable")]
         starts, asked = columns[:2]
         sizes = np.maximum((asked + _LEAST_BLOCK - 1) & -_LEAST_BLOCK, _LEAST_BLOCK)
         # Blocks of a program's own pools (VALGRIND_MALLOCLIKE_BLOCK) may begin anywhere, and lie in others.
         is_block = starts % _LEAST_BLOCK == 0
         is_block[1:] &= starts[1:] >= np.maximum.accumulate(starts + sizes)[:-1]
-        left_out = int(np.count_nonzero(~is_block))
+        left_out, kinds_left_out = int(np.count_nonzero(~is_block)), columns[3][~is_block]
         columns, starts, sizes = columns[:, is_block], starts[is_block], sizes[is_block]
         mappings = [
             (one.start, one.end)
@@ -161,19 +162,22 @@ class _Reading:
         self._read(reading, memory, memory, blocks, mappings)
         assert self.found is not None
         self.found.allocator = MEMCHECK
-        self.found.paths = block_paths(blocks, MEMCHECK, columns, listed.stacks)
+        unsearched = [(one.start, one.end) for one in reading.mappings if one.permissions[:2] != "rw"]
+        self.found.paths = block_paths(blocks, MEMCHECK, columns, listed.stacks, Ranges(unsearched))
+        self.found.gaps = ""  # memcheck has read all memory
         unlisted = listed.counted - len(listed.addresses)
         parts = [
             f"{plural(count, 'block')} {text}"
             for count, text in (
                 (unlisted, "that memcheck counts and doesn't list"),
-                (left_out, "inside of others"),
+                (left_out, "inside of others, or at no multiple of 16 bytes"),
             )
             if count > 0
         ]
         if parts:
             self.found.notices = [Notice("blocks-unlisted", f"not in the graph: {' and '.join(parts)}")]
-            self.found.gaps = self.found.gaps or "some blocks are not in the graph"
+            if unlisted > 0 or (kinds_left_out != POINTER).any():
+                self.found.gaps = CUT
 
     def _read(
         self,

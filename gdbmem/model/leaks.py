@@ -6,6 +6,9 @@ from typing import NamedTuple, Optional
 from gdbmem.errors import Notice
 from gdbmem.model.calltree import LOST, Frame
 
+# What a search has found of a block: no pointer to it, only chains of these with one to a block's middle, or others.
+NO_POINTER, INTERIOR_POINTER, POINTER = 0, 1, 2
+
 
 class LeakRecord(NamedTuple):
     """Blocks of one call path and one kind; their bytes are each record's own, nothing counts twice."""

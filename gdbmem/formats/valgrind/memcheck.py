@@ -25,7 +25,7 @@ from gdbmem.formats.stacks import (
 from gdbmem.formats.valgrind.massif_tree import UnknownTextError, read_node_text
 from gdbmem.model import calltree
 from gdbmem.model.calltree import Frame
-from gdbmem.model.leaks import Block, LeakRecord, LeakSearch, Sum
+from gdbmem.model.leaks import INTERIOR_POINTER, NO_POINTER, POINTER, Block, LeakRecord, LeakSearch, Sum
 from gdbmem.text import printable
 
 if TYPE_CHECKING:
@@ -505,13 +505,18 @@ def read_blocks(said: str) -> list[Block]:
     return found
 
 
+_FOUND = {calltree.REACHABLE: POINTER, calltree.POSSIBLY: INTERIOR_POINTER}
+
+
 class ListedBlocks(NamedTuple):
     """All blocks of a list of loss records, each with the number of its stack."""
 
     addresses: list[int]
     sizes: list[int]  # bytes that the program asked for
     paths: list[int]
-    are_reached: list[bool]  # whether memcheck has found a pointer to the block
+    kinds: list[
+        int
+    ]  # whether memcheck has found a pointer to the block: NO_POINTER, INTERIOR_POINTER or POINTER
     stacks: list[Sequence[Frame]]  # from the allocation outward
     counted: int  # blocks that there are by the sums of the leak search
 
@@ -521,7 +526,7 @@ def read_all_blocks(said: str, counted: int) -> ListedBlocks:
     found = ListedBlocks([], [], [], [], [], counted)
     numbers: dict[tuple[Frame, ...], int] = {}
     stack: Optional[LeakStack] = None
-    path, is_reached = -1, False
+    path, kind = -1, NO_POINTER
     for line in _lines(said):
         match = _BLOCK.fullmatch(line)
         if match is None:
@@ -530,7 +535,7 @@ def read_all_blocks(said: str, counted: int) -> ListedBlocks:
                 _add_frame(stack, frame[1])
             elif (record := _RECORD.fullmatch(line)) is not None:
                 stack = LeakStack("memcheck's answer")
-                is_reached = _KINDS[record[9]] == calltree.REACHABLE
+                kind = _FOUND.get(_KINDS[record[9]], NO_POINTER)
         elif not match[1]:  # others are listed with the record that counts them, too
             if stack is not None:
                 path = numbers.setdefault(tuple(stack.frames), len(numbers))
@@ -538,7 +543,7 @@ def read_all_blocks(said: str, counted: int) -> ListedBlocks:
             found.addresses.append(int(match[2], 16))
             found.sizes.append(_number(match[3]))
             found.paths.append(path)
-            found.are_reached.append(is_reached)
+            found.kinds.append(kind)
     found.stacks.extend(numbers)
     return found
 
