@@ -9,13 +9,14 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 import gdb
 
 _SECONDS = 10.0  # after which what has been found counts
 _MOST, _LONGEST = 1000, 4096  # variables of a function; bytes of a type's name
 _PROBES = 64  # addresses at which a block is looked for
+_REFERENCES = gdb.TYPE_CODE_REF, gdb.TYPE_CODE_RVALUE_REF
 _SYMBOL = re.compile(r"^Symbol (\S+) is (.*?)(?:, length \d+)?\.$", re.M | re.S)
 _RANGE = re.compile(r"Range (0x[0-9a-f]+)-(0x[0-9a-f]+): (.*?)(?=\n *(?:Base address|Range) |\Z)", re.S)
 _IN_REGISTER = re.compile(r"a variable in \$(\w+)")
@@ -34,7 +35,7 @@ def describe_variables() -> None:
     """Read questions from one file and write their answers to another; the environment has both paths.
 
     Questions: ``code``, addresses; ``variables``, each a name as the linker has it and its address, null for a
-    thread-local one.
+    thread-local one; ``member``, a name and an address, and steps from there as _member() takes them.
     """
     with open(os.environ["GDBMEM_ADDRESSES"], encoding="ascii") as stream:  # noqa: PTH123
         asked = json.load(stream)
@@ -46,8 +47,9 @@ def describe_variables() -> None:
     for name, address in asked["variables"]:
         if time.monotonic() < end:
             variables[name] = _variable(name, address)
+    member = _member(*asked["member"]) if "member" in asked else None
     with open(os.environ["GDBMEM_NAMES"], "w", encoding="ascii") as stream:  # noqa: PTH123
-        json.dump({"code": code, "variables": variables}, stream)
+        json.dump({"code": code, "variables": variables, "member": member}, stream)
 
 
 def _frame(address: int) -> list[object]:
@@ -148,6 +150,83 @@ def _place(text: str, address: int) -> Location:
 
 def _variable(name: str, address: Optional[int]) -> Optional[list[object]]:
     """Return the type of the variable that the linker calls *name*, as _described(); None if it is unknown."""
+    found = _type_of(name, address)
+    return _described(found) if found is not None else None
+
+
+def _member(name: str, address: Optional[int], steps: list[str]) -> Union[list[object], str]:
+    """Return how *steps* lead from the variable to what they mean: bytes, those behind each pointer; and its size.
+
+    A step is ``*``, the name of a member, or a number in brackets. If it can't be taken, a sentence's part says why.
+    """
+    kind = _type_of(name, address)
+    if kind is None:
+        return f"there is no type of '{name}'"
+    moves = [0]
+    try:
+        for step in steps:
+            kind, move, follows = _step(kind.strip_typedefs(), step)
+            if follows:
+                moves.append(0)
+            moves[-1] += move
+        return [moves, int(kind.sizeof)]
+    except (gdb.error, RuntimeError, ValueError) as error:
+        return str(error)
+
+
+def _step(kind: gdb.Type, step: str) -> tuple[gdb.Type, int, bool]:
+    """Return the type that *step* leads to, how far that is, and whether a pointer is followed before."""
+    follows = kind.code in (gdb.TYPE_CODE_PTR, *_REFERENCES)
+    was_pointer = kind.code == gdb.TYPE_CODE_PTR
+    if follows:
+        kind = kind.target().strip_typedefs()
+        if not was_pointer and kind.code == gdb.TYPE_CODE_PTR:
+            raise ValueError("a reference to a pointer is followed by memheap --block in gdb alone")
+    if step == "*" or step.startswith("["):
+        index = 0 if step == "*" else int(step[1:-1])
+        if was_pointer:
+            return kind, index * kind.sizeof, True
+        if kind.code != gdb.TYPE_CODE_ARRAY:
+            raise ValueError(f"{_named(kind)} has no elements of its own; operators are not called")
+        low, high = kind.range()
+        if not low <= index <= max(high, 0):
+            raise ValueError(f"[{index}] is not in {_named(kind)}")
+        return kind.target(), (index - low) * kind.target().sizeof, follows
+    if kind.code not in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION):
+        raise ValueError(f"{_named(kind)} has no members")
+    field = _field(kind, step)
+    if field is None:
+        raise ValueError(f"{_named(kind)} has no member '{step}'; operators are not called")
+    if not hasattr(field, "bitpos"):
+        raise ValueError(f"'{step}' is a static member: it is a variable of {_named(kind)}")
+    place = gdb.Value(0).cast(kind.pointer()).dereference()[step].address
+    if place is None or field.bitsize:
+        raise ValueError(f"'{step}' is a part of a word")
+    return field.type, int(place), follows
+
+
+def _field(kind: gdb.Type, name: str) -> Optional[gdb.Field]:
+    """Return the member *name* of a class, of one of its bases, or of a member of these without a name."""
+    bases: list[gdb.Type] = []
+    for field in kind.fields():
+        if field.name == name and not field.is_base_class:
+            return field
+        if field.is_base_class or not field.name:
+            bases.append(field.type.strip_typedefs())
+    for base in bases:
+        if base.code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION):
+            found = _field(base, name)
+            if found is not None:
+                return found
+    return None
+
+
+def _named(kind: gdb.Type) -> str:
+    return str(kind)[:_LONGEST].split(" {")[0]
+
+
+def _type_of(name: str, address: Optional[int]) -> Optional[gdb.Type]:
+    """Return the type of the variable that the linker calls *name*; None if it is unknown."""
     plain = name
     with suppress(gdb.error):
         if re.fullmatch(r"_Z[A-Za-z0-9_.$]+", name):
@@ -158,15 +237,17 @@ def _variable(name: str, address: Optional[int]) -> Optional[list[object]]:
                 symbol is not None and not symbol.is_function
             ):  # one that is only declared is no variable for gdb
                 if address is None:
-                    return _described(symbol.type)
+                    return symbol.type
+                if symbol.type.strip_typedefs().code in _REFERENCES:
+                    return symbol.type  # the place of its value is that of another variable
                 place = symbol.value().address
                 if place is not None and int(place) == address:
-                    return _described(symbol.type)
+                    return symbol.type
     if address is not None and "::" in plain:  # of a function
         with suppress(gdb.error, RuntimeError):
             value = gdb.parse_and_eval(plain)
             if value.address is not None and int(value.address) == address:
-                return _described(value.type)
+                return value.type
     return None
 
 

@@ -26,7 +26,8 @@ _DESCRIPTOR = 0xA00  # bytes of struct pthread behind the thread pointer that ma
 _ALIGNED = 16  # thread-local memory of an object
 _SURPLUS = 0x1000  # of static thread-local memory, for libraries that are loaded later
 _PT_TLS = 7
-_X86_64 = 62
+_X86_64, _AARCH64 = 62, 183
+_AARCH64_HEAD = 16  # bytes of glibc's from the thread pointer on
 # Most bytes between words of one variable without a symbol: if their blocks are alike; if one leads to the other.
 _JOINED, _REACH = 8, 48
 _MOST_READ = 1 << 24  # bytes of a block that may lead to a variable
@@ -341,33 +342,33 @@ class _Namers:
         return numbers, places
 
     def _program_variables(self, pointer: int) -> tuple[Any, Any, list[str]]:
-        """Return start, end and name of the program's thread-local variables of the thread with this *pointer*.
-
-        Source: ELF Handling For Thread-Local Storage, variant II (x86-64).
-        """
+        """Return start, end and name of the program's thread-local variables of the thread with this *pointer*."""
         np = import_numpy()
-        offset = self._program_offset()
         image = self._reading.images[0] if self._reading.images else None
+        offset = place_of_thread_local(self._memory, image) if image is not None else None
         symbols = self._thread_local.symbols_of(image) if offset is not None and image is not None else []
-        base = pointer - (offset or 0)
+        base = pointer + (offset or 0)
         starts = np.array([base + start for start, _, _ in symbols], np.int64)
         ends = np.array([base + end for _, end, _ in symbols], np.int64)
         return starts, ends, [name for _, _, name in symbols]
 
-    def _program_offset(self) -> Optional[int]:
-        """Return how far below the thread pointer the program's variables begin; None if that is unknown."""
-        if not self._reading.images:
-            return None
-        start = self._reading.images[0].start
-        try:
-            machine = int.from_bytes(self._memory.read(start + 18, 2), "little")
-            segment = next((row for row in program_headers(self._memory, start) if row[0] == _PT_TLS), None)
-        except MemoryUnreadable:
-            return None
-        if machine != _X86_64 or segment is None:
-            return None
-        align = max(segment[7], 1)
-        return -(-segment[6] // align) * align
+
+def place_of_thread_local(memory: Memory, program: Image) -> Optional[int]:
+    """Return how far from the thread pointer the variables of *program* begin; None if that is unknown.
+
+    Source: ELF Handling For Thread-Local Storage, variant II (x86-64) and I (aarch64).
+    """
+    try:
+        machine = int.from_bytes(memory.read(program.start + 18, 2), "little")
+        segment = next((row for row in program_headers(memory, program.start) if row[0] == _PT_TLS), None)
+    except MemoryUnreadable:
+        return None
+    if segment is None:
+        return None
+    align = max(segment[7], 1)
+    if machine == _AARCH64:
+        return -(-_AARCH64_HEAD // align) * align
+    return -(-(-segment[6] // align) * align) if machine == _X86_64 else None
 
 
 def thread_in_words(tid: int, name: str) -> str:

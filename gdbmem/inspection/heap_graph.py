@@ -33,9 +33,10 @@ from gdbmem.inspection.ledger_parts import may_have_rust, variable_areas
 from gdbmem.inspection.read_process import find_malloc, read_core, read_process
 from gdbmem.ledger.blocks import constant_files, namer
 from gdbmem.ledger.ledger import ProcessImage
+from gdbmem.linux.elf.objects import images
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.memory.maps import Ranges, mapping_at, read_maps
-from gdbmem.linux.memory.process_memory import random_bytes_in
+from gdbmem.linux.memory.process_memory import ProcMemory, random_bytes_in
 from gdbmem.linux.process.process import auxiliary_vector, check_analysable
 from gdbmem.model.heap_blocks import DATA
 from gdbmem.model.heap_graph import BY_ROOT, CUT, DAMAGED, STACK, HeapQuery, HeapView, Holder, SavedHeap
@@ -46,6 +47,7 @@ from gdbmem.text import format_size, plural, printable
 
 if TYPE_CHECKING:
     from gdbmem.formats.valgrind.memcheck import ListedBlocks
+    from gdbmem.inspection.block_expressions import Located
     from gdbmem.inspection.heap_frames import StackCopy
 
 _MOST_CLASSES = 4096  # vtables that are looked up, the most frequent first
@@ -68,6 +70,7 @@ class _Reading:
     def __init__(self, query: HeapQuery, listed: Optional[ListedBlocks] = None) -> None:
         self._query = query
         self._listed = listed  # the blocks, by memcheck, in whose place no allocator is read
+        self.located: Optional[Located] = None  # what its expression stands for, by files alone
         self.walker = ColumnWalker()
         self.found: Optional[HeapGraph] = None
         self._image: Optional[ProcessImage] = None
@@ -205,9 +208,10 @@ class _Reading:
             self._stacks = copy_stacks(reading, memory)
         asked = None
         if self._query.expression:
-            from gdbmem.inspection.block_expressions import block_address  # for --block alone
+            from gdbmem.inspection.block_expressions import block_address, locate  # for --block alone
 
-            asked = block_address(self._query.expression, reading, memory, blocks)
+            located = self.located or locate(self._query.expression, reading.images, TargetFiles())
+            asked = block_address(located, memory, blocks, reading.threads)
         name_of = namer(reading, memory)
         vtables, which = places_of(edges.objects[1])
         order = import_numpy().argsort(-import_numpy().bincount(which), kind="stable")
@@ -329,6 +333,11 @@ def read_graph(pid: int, query: HeapQuery, *, fork: Optional[bool], swapped: boo
     from gdbmem.inspection.live_process import read_live  # slow to import, and a core needs none of it
 
     reading = _Reading(query)
+    if query.expression:
+        from gdbmem.inspection.block_expressions import locate  # for --block alone
+
+        with ProcMemory(pid) as memory, TargetFiles(pid) as files:  # types take longer than any pause should
+            reading.located = locate(query.expression, images(memory, read_maps(pid)), files)
     _, pause_seconds = read_live(
         pid, walker=reading.walker, fork=fork, look=reading, say=say, swapped=swapped, whole=True
     )

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 from gdbmem.errors import Notice
 from gdbmem.files import cache_folder, is_there, read_cached, write_cached
-from gdbmem.linux.elf.objects import has_debug_information, read_elf
+from gdbmem.linux.elf.objects import Elf, has_debug_information, read_elf
 from gdbmem.setup.gdb_python import gdb_call
 
 _ANSWER = gdb_call("variables", "describe_variables()")
@@ -58,12 +58,10 @@ def find_variables(path: Path, build_id: str, code: Sequence[int], variables: Se
     elf = read_elf(path)
     if elf is None or elf.build_id != build_id:
         return {}, {}
-    from gdbmem.symbols.address_names import debug_files, identity  # slow to import
-
-    files = [file for file in debug_files(elf) if is_there(file)]
-    # gdb would wait on a FIFO.
-    if not all(file.is_file() for file in files) or not (files or has_debug_information(path)):
+    if not _has_types(path, elf):
         return {}, {}
+    from gdbmem.symbols.address_names import identity  # slow to import
+
     cache = cache_folder() / "symbols" / f"{identity(elf)}-variables.json"
     known = read_cached(cache)
     of_code, of_variables = (_table(known, name) for name in ("code", "variables"))
@@ -83,6 +81,42 @@ def find_variables(path: Path, build_id: str, code: Sequence[int], variables: Se
         types = {name: VariableType(*of_variables[name]) for name, _ in variables if of_variables.get(name)}
         return functions, types
     return {}, {}
+
+
+class Member(NamedTuple):
+    """A member or element of a variable."""
+
+    moves: Sequence[int]  # bytes to it; each but the first from where the pointer there leads to
+    size: int
+
+
+def find_member(path: Path, build_id: str, variable: Variable, steps: Sequence[str]) -> Union[Member, str]:
+    """Return what *steps* lead to from *variable* of the file *path*; a sentence's part if that is unknown.
+
+    A step is ``*``, the name of a member, or a number in brackets.
+    """
+    elf = read_elf(path)
+    if elf is None or elf.build_id != build_id:
+        return "the program's file has changed since it was started"
+    if not _has_types(path, elf):
+        return f"{path.name} has no debug information"
+    from gdbmem.symbols.batch_gdb import ask_gdb  # as below
+
+    (answer,) = ask_gdb(
+        [(path, {"code": (), "variables": (), "member": [*variable, steps]})], _ANSWER, _SECONDS
+    )
+    if isinstance(answer, Notice):
+        return answer.message
+    found = answer.get("member")
+    return Member(*found) if isinstance(found, list) else str(found)
+
+
+def _has_types(path: Path, elf: Elf) -> bool:
+    from gdbmem.symbols.address_names import debug_files  # slow to import
+
+    files = [file for file in debug_files(elf) if is_there(file)]
+    # gdb would wait on a FIFO.
+    return all(file.is_file() for file in files) and bool(files or has_debug_information(path))
 
 
 def _table(found: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from gdbmem.api.heaps import HeapQuery, heap, heap_of_core
 from tests.conftest import Program
 from tests.live.explaining import gdbmem, running
 
@@ -22,12 +25,16 @@ class Told(NamedTuple):
     rows: int
     second: int
     hidden: int
+    members: dict[str, int]
 
 
 @pytest.fixture(scope="module")
 def told(program: Program) -> Iterator[Told]:
-    with running([program("heap_expressions")]) as target:
-        yield Told(target.pid, *(int(word, 16) for word in target.output.split()))
+    with running([program("heap_expressions", "-O0")]) as target:
+        first, *rows = target.output.splitlines()
+        members = {name: int(at, 16) for name, at in (row.split() for row in rows)}
+        decoder, codec_rows, second, hidden = (int(word, 16) for word in first.split())
+        yield Told(target.pid, decoder, codec_rows, second, hidden, members)
 
 
 def block_of(told: Told, expression: str) -> int:
@@ -48,6 +55,40 @@ def test_a_variable_names_the_block_that_it_leads_to(told: Told) -> None:
     assert block_of(told, hex(told.hidden)) == told.hidden
 
 
+def test_a_member_an_element_or_what_a_pointer_leads_to_names_the_block_as_the_program_has_it(
+    told: Told,
+) -> None:
+    assert len(told.members) == 14
+    for expression, address in told.members.items():
+        found = heap(told.pid, HeapQuery(expression=expression, top=1)).block
+        assert found is not None
+        assert (found.block.address, expression) == (address, expression)
+
+
+@pytest.mark.needs("gdb")
+def test_a_member_in_a_core_is_where_gdb_prints_it(told: Told, program: Program, tmp_path: Path) -> None:
+    subprocess.run(
+        ["gcore", "-o", str(tmp_path / "core"), str(told.pid)], check=True, capture_output=True, timeout=60
+    )
+    core, file = next(tmp_path.glob("core.*")), program("heap_expressions", "-O0")
+    asked = ["whole.next->list", "of_thread.items[1].of_base", "whole.rows[1][2]->of_base"]
+    for expression in asked:
+        words = [
+            "gdb",
+            "-nx",
+            "-q",
+            "-batch",
+            "-ex",
+            f"print/x *(long *)&({expression})",
+            str(file),
+            str(core),
+        ]
+        printed = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
+        view = heap_of_core(core, None, HeapQuery(expression=expression, top=1))
+        assert view.block is not None
+        assert f"= {view.block.block.address:#x}\n" in printed, expression
+
+
 @pytest.mark.parametrize(
     ("expression", "said"),
     [
@@ -57,7 +98,16 @@ def test_a_variable_names_the_block_that_it_leads_to(told: Told) -> None:
         ("&hidden", "&hidden is the address of a variable, which is in no block; without & it is"),
         ("hiden", "no symbol of the program or a library names a variable 'hiden'"),
         ("libc.so.6!hidden", "no symbol of libc.so.6 names a variable 'hidden'"),
-        ("Decoder::instance_->first", "is an expression of members or elements, which need types"),
+        ("owned->of_base", "has no member 'of_base'; operators are not called"),
+        ("whole.items[1].bits", "'bits' is a part of a word"),
+        ("whole.items[4].of_base", "[4] is not in Item [4]"),
+        ("whole.next->next->list", "pointer number 2, at 0x"),
+        ("whole.rows[1][2]->weight", "no word of it leads to a block; it lies in a block itself: name 0x"),
+        ("find(7)", "'find(7)' calls a function: nothing is called in the process"),
+        (
+            "whole.list[n]",
+            "is neither a variable nor one of its members or elements; members are named as in",
+        ),
         ("+16", "names a variable '+16'"),
         ("!", "'!' is neither an address nor a variable"),
     ],
