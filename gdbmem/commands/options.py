@@ -68,7 +68,7 @@ what to list:
   --min SIZE          only holders that retain at least SIZE, as in 10KiB
   --leaks             only what is lost, by the first block of each lost structure
   --block EXPR        only the block at an address, or that a variable leads to, as in tasks, tasks+16,
-                      libparse.so!tasks or pool.free[3]->next: what leads to it, the shortest way to it, what it retains
+                      lib.so!tasks or pool.free[3]->next: what leads to it, the shortest way to it, what it retains
   --without HOLDER …  as if the words of HOLDER did not count: a variable, a stack or memory as it is shown, or the
                       address of a block (may be repeated)
 
