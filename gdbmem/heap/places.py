@@ -84,23 +84,27 @@ def find_places(
     found: list[tuple[_Area, Words]] = []
     unread_bytes = memory_bytes = 0
     variables = Ranges(data)
+    kept = (
+        Ranges([*reading.resident.items, *reading.swapped.items])
+        if reading.swapped.items
+        else reading.resident
+    )
     for areas in (_thread_local(reading), _stacks(reading), _data(reading), _memory(reading)):
         # Memory of several kinds counts as the first of them.
         known, here = Ranges(taken), list(areas)
         for area in here:
             pieces = [(area.start, area.end)]
             if area.kind in (DATA, MEMORY):
-                inside = variables if area.kind == DATA else reading.resident
+                inside = variables if area.kind == DATA else kept
                 pieces = list(inside.overlaps(area.start, area.end))
             free = [gap for start, end in pieces for gap in known.gaps(start, end)]
-            memory_bytes += sum(end - start for start, end in free) if area.kind == MEMORY else 0
+            if area.kind == MEMORY:
+                memory_bytes += sum(reading.resident.within(*piece) for piece in free)
             words, unread = find_words(memory, blocks, free, containers)
             found.append((area, words))
-            # A page that isn't resident and can't be read is a guard: glibc 2.42's are in the mapping of the stacks.
+            # An untouched page that can't be read is a guard: glibc 2.42's are in the mapping of the stacks.
             unread_bytes += sum(
-                end - start
-                for start, end in unread
-                if reading.pid is None or reading.resident.within(start, end)
+                end - start for start, end in unread if reading.pid is None or kept.within(start, end)
             )
         of_data = bool(here) and here[0].kind == DATA
         taken += list(data) if of_data else [(area.start, area.end) for area in here]

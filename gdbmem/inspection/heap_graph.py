@@ -133,8 +133,6 @@ class _Reading:
             )
             notices.append(Notice("blocks-unlisted", text))
         self.found.notices = list(dict.fromkeys(notices))
-        if any(mapping.swap_bytes for mapping in reading.mappings):
-            self.found.gaps = self.found.gaps or "part of the memory is swapped out"
         if live.unlisted or live.doubtful or not heap.is_complete or heap.odd_descriptors:
             self.found.gaps = (
                 self.found.gaps or f"not all blocks of {heap.allocator} could be told from free ones"

@@ -129,7 +129,8 @@ def resident_bytes(resident: Ranges, pieces: Iterable[tuple[int, int]]) -> int:
 def variable_areas(reading: ProcessImage) -> Sequence[Area]:
     """Return the memory of the program's variables: data of object files, then the used stacks.
 
-    Non-resident pages of files are omitted: nothing has written to them, and reading would bring them in.
+    Pages of files that are neither resident nor swapped out are omitted: nothing has written to them, and reading would
+    bring them in.
     """
     data = [
         (max(start, m.start), min(end, m.end), m.is_file)
@@ -141,7 +142,8 @@ def variable_areas(reading: ProcessImage) -> Sequence[Area]:
     in_files = [(start, end) for start, end, is_file in data if is_file]
     if reading.pid is not None and in_files:
         present = resident_ranges(reading.pid, in_files)[0]
-        in_files = [piece for start, end in in_files for piece in present.overlaps(start, end)]
+        written = Ranges([*present.items, *reading.swapped.items]) if reading.swapped.items else present
+        in_files = [piece for start, end in in_files for piece in written.overlaps(start, end)]
     areas = [(DATA, start, end) for start, end, is_file in data if not is_file]
     areas += [(DATA, start, end) for start, end in in_files]
     for thread in reading.threads:

@@ -50,7 +50,7 @@ def find_mallocs(reading: ProcessImage, memory: Memory) -> list[MallocHeap]:
     view = SearchedMemory(
         memory,
         Ranges((m.start, m.end) for m in reading.mappings if m.is_anonymous and "w" in m.permissions),
-        Ranges([*reading.resident.items, *_touched_data(reading, data)]),
+        Ranges([*reading.resident.items, *reading.swapped.items, *_touched_data(reading, data)]),
         {},
         [thread.thread_pointer for thread in reading.threads],
     )
@@ -104,7 +104,7 @@ def unexplained_bytes(reading: ProcessImage) -> int:
     arenas = sum(arena.size_bytes for arena in reading.others.python.arenas)
     anonymous = [m for m in reading.mappings if m.is_anonymous and not m.name.startswith("[stack")]
     stacks = sum(reading.resident.within(stack.start, stack.end) for stack in reading.stacks)
-    return sum(m.rss_bytes for m in anonymous) - used - mapped - arenas - stacks
+    return sum(m.rss_bytes + m.swap_bytes for m in anonymous) - used - mapped - arenas - stacks
 
 
 def _touched_data(reading: ProcessImage, areas: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -363,10 +363,11 @@ def _read_glibc(
             walker=walker,
             touched=touched,
         )
-    except HeapCorrupt as error:
-        reading.notices.append(Notice(error.slug, f"{error.message}: only the kernel's view is given"))
     except PageAbsent:
         reading.notices.append(_absent(reading))
+    except HeapCorrupt as error:
+        unread = Notice(error.slug, f"{error.message}: only the kernel's view is given")
+        reading.notices.append(_absent(reading) if isinstance(error.__cause__, PageAbsent) else unread)
 
 
 def _touched(reading: ProcessImage) -> Optional[Ranges]:

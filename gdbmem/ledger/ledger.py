@@ -17,7 +17,7 @@ from gdbmem.files import open_regular
 from gdbmem.ledger.division import Division, Key, claim_pools
 from gdbmem.ledger.remedies import simulate_remedies
 from gdbmem.linux.elf.objects import Image
-from gdbmem.linux.memory.maps import Mapping, Ranges
+from gdbmem.linux.memory.maps import Mapping, Ranges, swapped_ranges
 from gdbmem.model import ledger as names
 from gdbmem.model.ledger import Arena, Entry, Heap, LargePiece, Ledger, OtherMalloc, SizeClass
 from gdbmem.model.memory import ThreadPointers
@@ -45,6 +45,9 @@ class ProcessImage:
         self.program, self.pid = program, pid
         self.mappings, self.resident, self.zero_pages_known = mappings, resident, zero_pages_known
         self.threads = threads
+        # Pages of its own that are swapped out before they are read, also those of files that it has written to.
+        areas = [(m.start, m.end) for m in mappings if m.swap_bytes and m.permissions[3] == "p"]
+        self.swapped = Ranges(swapped_ranges(pid, areas) if areas and pid is not None else ())
         self.images: Sequence[Image] = ()
         self.heap: Optional[HeapReading] = None
         self.stacks: Sequence[ThreadStack] = ()

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Optional
 
 import pytest
 
 from gdbmem.api.heaps import heap
+from gdbmem.errors import TargetError
 from gdbmem.heap import graph as graph_module
 from gdbmem.heap import holders
 from gdbmem.inspection import heap_graph, live_process, read_process
@@ -90,6 +93,26 @@ def test_blocks_are_not_certainly_lost_while_pages_that_may_lead_to_them_are_swa
     assert view.leaks.most_blocks >= BLOCKS
     assert "could not be read" in (view.leaks.doubt or "")
     assert held(whole, "blocks") == BLOCKS * _NODE
+
+
+def swapped_kib(target: Running) -> int:
+    return int(re.findall(r"^Swap:\s+(\d+)", Path(f"/proc/{target.pid}/smaps_rollup").read_text(), re.M)[0])
+
+
+def test_what_only_swapped_pages_lead_to_is_not_lost_and_they_stay_out(program: Program) -> None:
+    with guarded(program, "all-swapped") as target:
+        before = swapped_kib(target)
+        if not before:
+            pytest.skip("there is no swap here")
+        view = heap(target.pid)
+        assert held(view, "blocks") == BLOCKS * _NODE
+        assert held(view, "in_page_of_file") == 3008
+        assert view.leaks.most_blocks == 0
+        with pytest.raises(TargetError, match="swapped out"):
+            heap(target.pid, copy=False)
+        assert swapped_kib(target) == before
+        assert heap(target.pid, copy=False, swapped=True).leaks.most_blocks == 0
+        assert swapped_kib(target) < before
 
 
 PHASES = (

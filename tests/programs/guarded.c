@@ -4,6 +4,7 @@
  *   guarded children-elsewhere        children would be in a PID namespace of their own
  *   guarded watched                   a userfaultfd watches memory, and nobody answers
  *   guarded swapped                   half of the heap is paged out
+ *   guarded all-swapped               all writable memory is, but for the stack
  *   guarded reads FILE                a thread reads FILE by direct I/O, which it doesn't wait for
  * An answer is "alive N", where N is 1 if it could fork and had no child but that one, and read what is in the file. */
 #define _GNU_SOURCE
@@ -35,6 +36,8 @@
 #endif
 enum { SIZE = 200, WATCHED = 1 << 20 };
 static char *blocks[2 * BLOCKS];
+static char *volatile in_page_of_file = "none"; /* by its first value it is in the file, before what begins with zeros */
+static char **volatile in_mapping;
 static int may_fork = 1;
 
 static void impossible(const char *what) {
@@ -80,6 +83,24 @@ static void page_out(void) {
     for (int i = 0; i < 20; i++) { /* what is being written goes the next time */
         if (madvise(start, BLOCKS * SIZE, MADV_PAGEOUT)) impossible("paging out");
         usleep(20000);
+    }
+}
+
+/* Pages out all that has been written to, first what variables and a mapping without a file alone lead to. */
+static void page_out_all(void) {
+    char line[512], access[8];
+    unsigned long begin, end;
+    in_page_of_file = malloc(3000);
+    in_mapping = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    in_mapping[0] = malloc(5000);
+    for (int i = 0; i < 20; i++, usleep(20000)) {
+        FILE *maps = fopen("/proc/self/maps", "r");
+        if (!maps) impossible("paging out");
+        while (fgets(line, sizeof line, maps))
+            if (sscanf(line, "%lx-%lx %7s", &begin, &end, access) == 3 && !strcmp(access, "rw-p") &&
+                !strstr(line, "[stack]"))
+                madvise((void *)begin, end - begin, MADV_PAGEOUT);
+        fclose(maps);
     }
 }
 
@@ -159,6 +180,7 @@ int main(int argc, char **argv) {
     if (!strcmp(argv[1], "seccomp")) filter(argc - 2, argv + 2);
     if (!strcmp(argv[1], "watched")) watch();
     if (!strcmp(argv[1], "swapped")) page_out();
+    if (!strcmp(argv[1], "all-swapped")) page_out_all();
     if (!strcmp(argv[1], "reads")) read_directly(argv[2]);
     if (!strcmp(argv[1], "children-elsewhere") && unshare(CLONE_NEWPID)) impossible("a namespace");
     if (!strcmp(argv[1], "children-elsewhere")) may_fork = 0;

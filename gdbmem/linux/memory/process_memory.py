@@ -61,7 +61,9 @@ def absent_pages(pid: int, mappings: Iterable[Mapping], *, swapped: bool) -> Ran
     Swapped pages are excluded if *swapped*; missing ones that a userfaultfd supplies are always included.
     """
     watched = [(m.start, m.end) for m in mappings if "um" in m.flags.split()]
-    areas = [] if swapped else [(m.start, m.end) for m in mappings if m.is_anonymous and m.swap_bytes]
+    areas = (
+        [] if swapped else [(m.start, m.end) for m in mappings if m.swap_bytes and m.permissions[3] == "p"]
+    )
     missing: list[tuple[int, int]] = []
     if watched:
         present = resident_ranges(pid, watched)[0]
