@@ -27,6 +27,7 @@ from tests.built import folder_of_programs, libc_version, mark_used, remove_unus
 from tests.indexed_gdb import folder_of_indexed_gdb
 from tests.processes import MARKER, marked_processes
 from tests.quick_valgrind import folder_of_quick_valgrind
+from tests.shared_memory import enter_own_shared_memory
 
 PROGRAMS = Path(__file__).parent / "programs"
 SHOWN = Path(__file__).parents[1] / "examples" / "how-to"  # those that the how-to pages show, too
@@ -52,6 +53,9 @@ def pytest_configure() -> None:
     for number in (signal.SIGHUP, signal.SIGQUIT):
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, signal.SIG_DFL)
+    # A gate counts files in memory that no process has open: those of other tests would be the program's, too.
+    if os.geteuid() == 0:
+        enter_own_shared_memory()
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> Optional[bool]:

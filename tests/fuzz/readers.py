@@ -84,8 +84,7 @@ class Reader:
 
 @functools.cache
 def _scratch() -> Path:
-    where = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    folder = tempfile.TemporaryDirectory(prefix="gdbmem-fuzz-", dir=where)
+    folder = tempfile.TemporaryDirectory(prefix="gdbmem-fuzz-")
     _FOLDERS.append(folder)
     return Path(folder.name)
 

@@ -73,8 +73,9 @@ def check_core_with_holes(core: Path, target: Running) -> None:
             heap += [start] * row.endswith("[heap]")
             data += [start] * ("heap_wide" in row)
             stack += [start] * row.endswith("[stack]")
-            # At the end of a thread's stack is its thread-local memory, which leads to its tcache.
-            threads += [start] * (end - start == 128 << 10)
+            # At the end of a thread's stack is its thread-local memory, which leads to its tcache. Since glibc 2.42 the
+            # guard is in the same mapping.
+            threads += [start] * (end - start in (128 << 10, 132 << 10))
     assert heap and data and stack and threads
     lost = counted(target, "lost")[0]
     for missing in (heap, data, stack, threads[:1], threads):
