@@ -31,7 +31,10 @@ class ControlGroup:
         return cls(folder)
 
     def set_limit(self, size_bytes: int) -> None:
-        """Set its limit; raises OSError if it counts no memory."""
+        """Set its limit, which no swap moves; raises OSError if it counts no memory."""
+        name = "memory.swappiness" if self.is_first else "memory.swap.max"
+        if (self.folder / name).exists():
+            (self.folder / name).write_text("0")
         (self.folder / ("memory.limit_in_bytes" if self.is_first else "memory.max")).write_text(
             str(size_bytes)
         )

@@ -16,6 +16,7 @@ import pytest
 
 from gdbmem.series.store import Recording
 from tests.conftest import Program
+from tests.live.control_groups import ControlGroup
 from tests.live.test_monitor import LEAKS, SLEEPS, monitor, samples_in, wait_until
 from tests.live.user import GDBMEM, environment, shell, skip_where_others_cannot_run_gdbmem
 
@@ -30,23 +31,14 @@ MIB = 1 << 20
 @pytest.fixture
 def cgroup() -> Iterator[Path]:
     """Yield a new memory cgroup with a limit of 100 MiB."""
-    root = Path("/sys/fs/cgroup")
-    old = (root / "memory").is_dir()
-    folder = (root / "memory" if old else root) / f"gdbmem-test-{os.getpid()}"
-    limit = folder / ("memory.limit_in_bytes" if old else "memory.max")
-    try:
-        folder.mkdir()
-        limit.write_text(str(100 * MIB))
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-        pytest.skip(f"no memory cgroup can be made here: {error.strerror}")
-    yield folder
-    for _ in range(100):
-        with contextlib.suppress(OSError):
-            folder.rmdir()
-            return
-        time.sleep(0.05)  # killed processes have to be waited for
+    with contextlib.ExitStack() as stack:
+        try:
+            group = ControlGroup.make()
+            stack.callback(group.remove)
+            group.set_limit(100 * MIB)
+        except OSError as error:
+            pytest.skip(f"no memory cgroup can be made here: {error.strerror}")
+        yield group.folder
 
 
 def start_in(cgroup: Path, *words: str) -> subprocess.Popen[bytes]:
@@ -206,8 +198,7 @@ def test_a_program_that_is_started_is_counted_by_its_own_cgroup(scratch: Path, p
 def test_a_started_program_that_is_killed_at_the_limit_is_reported_to_have_been(
     scratch: Path, place: Path
 ) -> None:
-    name = "memory.max" if (place / "memory.max").exists() else "memory.limit_in_bytes"
-    (place / name).write_text(str(100 * MIB))
+    ControlGroup(place).set_limit(100 * MIB)
     done = monitor(
         "-q", "--interval", "50ms", "--run", "run", "--fail-on", "step", "--", sys.executable, "-c", LEAKS, "1000",
         folder=scratch, status=125, preexec_fn=lambda: enter(place),
