@@ -9,7 +9,6 @@ from gdbmem.arrays import distinct, import_numpy, places_of
 from gdbmem.heap.graph import Place
 from gdbmem.heap.places import MOST_REGISTERS, Outside
 from gdbmem.model.heap_graph import STACK
-from gdbmem.model.memory import X86_64_REGISTERS
 
 # What words of a frame count for: variables with a value of their own come before those that lead to one, these before
 # other memory, and registers are last.
@@ -53,6 +52,7 @@ class ThreadFrames(NamedTuple):
     frames: Sequence[Frame]
     is_whole: bool
     stack: bytes  # from the stack pointer on
+    registers: Sequence[str]  # the names of all registers
 
 
 def split_stacks(outside: Outside, threads: Sequence[ThreadFrames]) -> Outside:
@@ -122,7 +122,7 @@ class _Parts:
         """Return the number of the part of a register; of one without an owner among the callers: the innermost's."""
         if number not in self._of_register:
             innermost = self._thread.frames[0]
-            name = f"{innermost.function}: register {X86_64_REGISTERS[number]}"
+            name = f"{innermost.function}: register {self._thread.registers[number]}"
             self._of_register[number] = self._add(innermost, 0, name, _REGISTER)
         return self._of_register[number]
 

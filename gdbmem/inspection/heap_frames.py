@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import NamedTuple, Optional
 
@@ -18,12 +19,11 @@ from gdbmem.linux.elf.objects import FunctionSymbols, Image, elf_in, plain_name,
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.linux.memory.maps import mapping_at
 from gdbmem.model.heap_graph import DATA, THREAD_LOCAL, HiddenPointers
-from gdbmem.model.memory import X86_64_REGISTERS, Memory, MemoryUnreadable, ThreadPointers
+from gdbmem.model.memory import Memory, MemoryUnreadable, ThreadPointers
 from gdbmem.symbols.function_names import split_function
 from gdbmem.symbols.unwind_tables import UnwindTable, can_unwind
 from gdbmem.symbols.unwinder import (
     MACHINES,
-    X86_64_SAMPLE,
     AddressSpace,
     CodeRegion,
     CodeSpot,
@@ -35,13 +35,10 @@ from gdbmem.symbols.variables import Answer, FunctionVariables, LocalVariable, V
 _STACK_BYTES, _ALL_BYTES = 256 << 10, 64 << 20  # of one thread, of all
 _RED_ZONE, _WORD, _HIGHEST = 128, 8, 1 << 62
 _SYMBOL_BYTES = 64 << 20
+_MACHINE_AT = 18  # in an ELF header
 _OF_SYSTEM = ("/usr/lib", "/lib", "[")
 _DELETED = " (deleted)"
-_MACHINE = "x86_64"
-# DWARF number → place in the kernel's register set.
-_PLACES = dict(zip(MACHINES[_MACHINE].sampled, X86_64_SAMPLE))
-_NAMES = {number: X86_64_REGISTERS[at] for number, at in _PLACES.items()}
-_NUMBERS = {name: number for number, name in _NAMES.items()}
+_MACHINES = {62: "x86_64", 183: "aarch64"}  # by the number in an ELF header
 
 Value = Callable[[str], Optional[int]]  # of a register in a function
 
@@ -51,23 +48,45 @@ class StackCopy(NamedTuple):
 
     thread: ThreadPointers
     stack: bytes  # from the stack pointer on
+    machine: str
 
 
 def copy_stacks(reading: ProcessImage, memory: Memory) -> list[StackCopy]:
     """Return the stacks of the threads whose registers are known."""
     left = _ALL_BYTES
+    machine = _machine_of(reading, memory)
     found = []
     for thread in reading.threads:
         mapping = mapping_at(reading.mappings, thread.stack_pointer)
-        if mapping is None or len(thread.registers) != len(X86_64_REGISTERS):
+        if mapping is None or not thread.registers or machine not in MACHINES:
             continue
         size = min(reading.stack_of(thread, mapping)[1] - thread.stack_pointer, _STACK_BYTES, left)
         try:
-            found.append(StackCopy(thread, memory.read(thread.stack_pointer, max(size, 0))))
+            found.append(StackCopy(thread, memory.read(thread.stack_pointer, max(size, 0)), machine))
         except MemoryUnreadable:
             continue
         left -= size
     return found
+
+
+def _machine_of(reading: ProcessImage, memory: Memory) -> str:
+    """Return the architecture of a process or core."""
+    if reading.pid is None and reading.images:
+        with suppress(MemoryUnreadable):
+            number = int.from_bytes(memory.read(reading.images[0].start + _MACHINE_AT, 2), "little")
+            return _MACHINES.get(number, "")
+    return os.uname().machine
+
+
+class _Registers:
+    """The registers of an architecture, by their DWARF numbers."""
+
+    def __init__(self, machine: str) -> None:
+        self.machine = MACHINES[machine]
+        # The place of each in the kernel's register set, and its name.
+        self.places = dict(zip(self.machine.sampled, self.machine.places))
+        self.names = {number: self.machine.names[at] for number, at in self.places.items()}
+        self.numbers = {name: number for number, name in self.names.items()}
 
 
 class DebugInformation:
@@ -86,14 +105,19 @@ class DebugInformation:
 
     def frames(self, stacks: Sequence[StackCopy], names: Mapping[int, str]) -> list[ThreadFrames]:
         """Return the frames of the threads, which are shown as in *names*; none of one that can't be unwound."""
-        if os.uname().machine != _MACHINE or not can_unwind():
+        if not stacks or not can_unwind():
             return []
-        space, unwinder = AddressSpace(self._code), Unwinder(self._table)
+        machine = stacks[0].machine
+        space, unwinder, registers = (
+            AddressSpace(self._code),
+            Unwinder(self._table, machine),
+            _Registers(machine),
+        )
         found = []
         try:
             for one in stacks:
                 pointers: list[int] = []
-                path = unwinder.path(space, sampled_registers(one.thread), one.stack, (), pointers)
+                path = unwinder.path(space, sampled_registers(one.thread, machine), one.stack, (), pointers)
                 found.append((one, path, pointers))
         finally:
             unwinder.close()
@@ -102,9 +126,10 @@ class DebugInformation:
             ThreadFrames(
                 names[one.thread.tid],
                 one.thread.stack_pointer,
-                self._frames_of(one, path.spots, pointers, known),
+                self._frames_of(one, path.spots, pointers, known, registers),
                 path.is_whole,
                 one.stack,
+                registers.machine.names,
             )
             for one, path, pointers in found
         ]
@@ -164,10 +189,11 @@ class DebugInformation:
         spots: Sequence[CodeSpot],
         pointers: Sequence[int],
         known: Mapping[int, FunctionVariables],
+        of: _Registers,
     ) -> list[Frame]:
         registers = copied.thread.registers
         # Where the registers that functions save are: in a stack's slot, or still there.
-        places = {number: _PLACES[number] for number in MACHINES[_MACHINE].kept}
+        places = {number: of.places[number] for number in of.machine.kept}
         frames = []
         for number, (spot, start) in enumerate(zip(spots, pointers)):
             end = pointers[number + 1] if number + 1 < len(pointers) else None
@@ -175,34 +201,38 @@ class DebugInformation:
             image = self._image(spot)
             file = PurePath(image.name).name if image is not None else ""
             variables = []
-            in_registers = places if number else {**_PLACES, **places}
+            in_registers = places if number else {**of.places, **places}
 
             def value(
                 register: str, start: int = start, places: Mapping[int, int] = in_registers
             ) -> Optional[int]:
-                if register == "rsp":
+                if of.numbers.get(register) == of.machine.sp:
                     return start
-                at = places.get(_NUMBERS.get(register, -1))
+                at = places.get(of.numbers.get(register, -1))
                 if at is None or at < len(registers):
                     return registers[at] if at is not None else None
                 return int.from_bytes(copied.stack[at - copied.thread.stack_pointer :][:8], "little")
 
             low = start - (0 if number else _RED_ZONE)
             for one in there.variables if there is not None else ():
-                at, of = _place(one, end, in_registers, value), one.type
-                if at is None or of.size < _WORD or not (one.is_in_register or low <= at < (end or _HIGHEST)):
+                at, kind = _place(one, end, in_registers, of.numbers, value), one.type
+                if (
+                    at is None
+                    or kind.size < _WORD
+                    or not (one.is_in_register or low <= at < (end or _HIGHEST))
+                ):
                     continue
-                size = _WORD if one.is_in_register else of.size
+                size = _WORD if one.is_in_register else kind.size
                 variables.append(
                     FrameVariable(
-                        _plain(one.function), one.name, short_type(of.name), at, size, of.element_size
+                        _plain(one.function), one.name, short_type(kind.name), at, size, kind.element_size
                     )
                 )
             owned = []
             if end is not None:
                 for register, below in spot.saved:
                     # What changes a register saves it before: its present value is this function's.
-                    owned.append((places[register], _NAMES[register]))
+                    owned.append((places[register], of.names[register]))
                     places[register] = end + below
             function = _plain(there.function) if there is not None else ""
             frames.append(Frame(function or self._function(spot, image), file, start, end, variables, owned))
@@ -241,12 +271,18 @@ class DebugInformation:
         return found
 
 
-def _place(one: LocalVariable, end: Optional[int], places: Mapping[int, int], value: Value) -> Optional[int]:
+def _place(
+    one: LocalVariable,
+    end: Optional[int],
+    places: Mapping[int, int],
+    numbers: Mapping[str, int],
+    value: Value,
+) -> Optional[int]:
     """Return the address of a variable, or the number of its register."""
     if one.base == "cfa":
         return None if end is None else end + one.offset
     if one.is_in_register:
-        return places.get(_NUMBERS.get(one.base[1:], -1))
+        return places.get(numbers.get(one.base[1:], -1))
     base = value(one.base)
     return None if base is None else base + one.offset
 

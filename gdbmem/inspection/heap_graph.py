@@ -244,7 +244,7 @@ class _Reading:
 
 _NOT_UNWOUND = Notice(
     "stacks-not-unwound",
-    "each stack is one holder: its functions are known only on x86-64, and with elfutils' libdw (libdw1)",
+    "each stack is one holder: its functions are known only on x86-64 and aarch64, and with elfutils' libdw (libdw1)",
 )
 
 

@@ -133,6 +133,8 @@ X86_64_REGISTERS = (
     "rip", "cs", "eflags", "rsp", "ss", "fs_base", "gs_base", "ds", "es", "fs", "gs",
 )  # fmt: skip
 
+AARCH64_REGISTERS = (*(f"x{number}" for number in range(31)), "sp", "pc", "pstate")  # source: user_pt_regs
+
 
 class ThreadPointers(NamedTuple):
     """One thread, with the registers that the analysis needs."""
@@ -143,4 +145,6 @@ class ThreadPointers(NamedTuple):
     name: str = ""
     program_counter: int = 0
     system_call: int = -1  # number of the system call that the thread is in; -1: unknown
-    registers: Sequence[int] = ()  # all of them, on x86-64 as X86_64_REGISTERS; none if they are unknown
+    registers: Sequence[
+        int
+    ] = ()  # all of them, as X86_64_REGISTERS or AARCH64_REGISTERS; none: they are unknown

@@ -8,6 +8,7 @@ from typing import Any, Callable, NamedTuple, Optional, Protocol
 
 from gdbmem.formats.addresses import Binary
 from gdbmem.linux.memory.maps import parse_smaps
+from gdbmem.model.memory import AARCH64_REGISTERS, X86_64_REGISTERS
 from gdbmem.symbols.unwind_tables import Expression, UnwindRule, UnwindTable, evaluate
 
 # The code mapped in the processes of a recording, and its changes.
@@ -105,19 +106,26 @@ class Machine(NamedTuple):
     sp: int
     frame_pointer: int
     code_bits: int  # of a return address: aarch64 signs them in the others
+    names: Sequence[str]  # of the registers in the kernel's set
+    places: Sequence[int]  # in that set of what a sample has
 
 
+# Source: x86's user_regs_struct, perf_regs.h.
 MACHINES = {
     "x86_64": Machine(
-        (0, 3, 2, 1, 4, 5, 6, 7, 16, 8, 9, 10, 11, 12, 13, 14, 15), (3, 6, 12, 13, 14, 15), 16, 7, 6, 64
+        (0, 3, 2, 1, 4, 5, 6, 7, 16, 8, 9, 10, 11, 12, 13, 14, 15),
+        (3, 6, 12, 13, 14, 15),
+        16,
+        7,
+        6,
+        64,
+        X86_64_REGISTERS,
+        (10, 5, 11, 12, 13, 14, 4, 19, 16, 9, 8, 7, 6, 3, 2, 1, 0),
     ),
-    "aarch64": Machine(tuple(range(33)), tuple(range(19, 31)), 32, 31, 29, 48),
+    "aarch64": Machine(
+        tuple(range(33)), tuple(range(19, 31)), 32, 31, 29, 48, AARCH64_REGISTERS, tuple(range(33))
+    ),
 }
-
-
-# The positions in the kernel's register set of what a sample has; source: x86's user_regs_struct, perf_regs.h.
-X86_64_SAMPLE = (10, 5, 11, 12, 13, 14, 4, 19, 16, 9, 8, 7, 6, 3, 2, 1, 0)
-_STACK_POINTER, _PROGRAM_COUNTER = 7, 8  # in a sample
 
 
 class _Thread(Protocol):
@@ -131,15 +139,18 @@ class _Thread(Protocol):
     def program_counter(self) -> int: ...
 
 
-def sampled_registers(held: _Thread) -> Sequence[int]:
+def sampled_registers(held: _Thread, machine: str = os.uname().machine) -> Sequence[int]:
     """Return the registers of a thread in the order of a sample; those that are unknown are 0."""
-    if os.uname().machine != "x86_64":
-        return held.registers[:33]
-    if held.registers:
-        return [held.registers[at] for at in X86_64_SAMPLE]
-    values = [0] * len(X86_64_SAMPLE)
-    values[_STACK_POINTER], values[_PROGRAM_COUNTER] = held.stack_pointer, held.program_counter
-    return values
+    known = MACHINES.get(machine)
+    if known is None:
+        return ()
+    values = {
+        number: held.registers[at]
+        for number, at in zip(known.sampled, known.places)
+        if at < len(held.registers)
+    }
+    values = {known.sp: held.stack_pointer, known.pc: held.program_counter, **values}
+    return [values.get(number, 0) for number in known.sampled]
 
 
 class _Step(NamedTuple):
