@@ -332,6 +332,19 @@ def _largest_of(ledger: Ledger, category: str) -> str:
             sizes.update(
                 {piece["name"]: piece["resident_bytes"] for piece in entry.detail.get("largest", ())}
             )
+    return _first_of(sizes)
+
+
+def _largest_label(ledger: Ledger, category: str) -> str:
+    """Return the label and the size of the largest entry of *category*."""
+    sizes: Counter[str] = Counter()
+    for entry in ledger.entries:
+        if entry.category == category:
+            sizes[entry.label] += entry.resident_bytes
+    return _first_of(sizes)
+
+
+def _first_of(sizes: Counter[str]) -> str:
     named = [f"{format_size(size)} of {printable(name)}" for name, size in sizes.most_common(1)]
     return "".join(named) + (f" and {plural(len(sizes) - 1, 'more', 'more')}" if len(sizes) > 1 else "")
 
@@ -356,7 +369,8 @@ def _largest(ledger: Ledger) -> str:
         "memory mapped from a driver or the kernel": ("device",),
         _LAZY: (names.LAZILY_FREED,),
         "memory that the kernel takes when it is short (MAP_DROPPABLE)": (names.DROPPABLE,),
-        "anonymous memory of unknown use: its mappings are listed below": (names.NAMED, names.OTHER),
+        f"anonymous memory that the program has named: {_largest_label(ledger, names.NAMED)}": (names.NAMED,),
+        "anonymous memory of unknown use: its mappings are listed below": (names.OTHER,),
     }
     allocators = {entry.category for entry in ledger.entries if entry.category.startswith("allocator.")}
     if names.PYMALLOC in allocators:

@@ -110,6 +110,19 @@ def test_private_memory_is_not_called_named_by_the_program_for_the_file_behind_i
     assert [key for key in told if key[0] == names.NAMED] == [(names.NAMED, "memfd:JSGCHeap")]
 
 
+def test_memory_that_the_program_has_named_is_not_said_to_be_of_unknown_use() -> None:
+    ledger = ledger_beside()
+    named = [entry for entry in ledger.entries if entry.category == names.NAMED]
+    rest = [entry._replace(resident_bytes=entry.resident_bytes // 20) for entry in ledger.entries]
+    named.append(named[0]._replace(label="audio", resident_bytes=MIB))
+    answer = answer_ledger(
+        ledger._replace(entries=[*named, *(one for one in rest if one.category != names.NAMED)])
+    )
+    assert answer.endswith(
+        "is anonymous memory that the program has named: 4.0 MiB of memfd:JSGCHeap and 1 more"
+    )
+
+
 def test_rings_of_sockets_are_not_called_shared_memory_nor_io_uring_a_device() -> None:
     ledger = ledger_beside()
     stream = io.StringIO()
