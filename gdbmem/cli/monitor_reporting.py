@@ -155,14 +155,17 @@ def next_commands(
     if not lines:
         return []
     line = max(lines, key=lambda row: (row.last_bytes or 0) - (row.first_bytes or 0)).line
+    is_python = line.name.startswith("python")
     if series.still_runs(line):
-        python = [f"gdbmem python objects {line.pid}"] if line.name.startswith("python") else []
+        python = [f"gdbmem python objects {line.pid}"] if is_python else []
         return [*python, f"gdbmem explain {line.pid}"]
     if not program:
         return []
     if own := _words_of(line, program):
         launcher = words[: len(words) - own]
         return [" ".join([*launcher, "gdbmem grow --", *words[len(launcher) :]])]
+    if is_python:  # massif does not see objects in Python's arenas
+        return [" ".join(["gdbmem grow --", *words])]
     arguments = f" -- {' '.join(words[1:])}" if words[1:] else ""
     return [f"gdbmem launch --massif {words[0]}{arguments}"]
 

@@ -242,6 +242,20 @@ def test_a_growing_program_that_has_ended_is_to_be_launched_under_a_profiler(rec
     assert commands == ["gdbmem launch --massif './a b' -- 'x;y'"]
 
 
+def test_a_growing_python_program_is_not_to_be_launched_under_massif_which_sees_no_object_of_it(
+    tmp_path: Path,
+) -> None:
+    line = SeriesLine(1, 1 << 30, 5, "python3.11", "python3.11 serve.py", 0, 0.0, gone=41.0)
+    writer = SeriesWriter(tmp_path, SeriesFacts("python3.11", 1.0, 1.7e9, "boot", 0.0))
+    for t in range(41):
+        sample = ProcessSample(rss_bytes=t * MIB, pss_bytes=t * MIB)
+        writer.append(float(t), [(1, sample), (TREE, sample)], [line])
+    writer.close()
+    recording = Recording(tmp_path)
+    commands = next_commands(recording, summarize(recording), ["python3.11", "serve.py"])
+    assert commands == ["gdbmem grow -- python3.11 serve.py"]
+
+
 def test_teeth_whose_troughs_were_missed_are_to_be_recorded_with_marks(recording: Recording) -> None:
     teeth = Verdict("sawtooth", "rss_bytes", "three teeth", 100, floor="unclear")
     summary = summarize(recording)._replace(verdict=teeth)
