@@ -268,7 +268,7 @@ class GdbSymbols:
         found: dict[Place, Sequence[Frame]] = {}
         for task in tasks:
             found.update(task.frames())
-        notices += [_stripped(task.elf.path) for task in tasks if task.is_stripped]
+        notices += stripped_notices([task.elf.path for task in tasks if task.is_stripped])
         return found, notices
 
     def frames_under_valgrind(
@@ -392,13 +392,18 @@ def _warn_of_newer(elf: Elf, binary: Binary, recorded: float, notices: list[Noti
         notices.append(Notice("binary-newer", f"{text} name the folder of the old one with --binaries"))
 
 
-def _stripped(path: Path) -> Notice:
-    text = f"{printable(str(path))} has only exported symbols: its other functions are shown as addresses;"
-    return Notice(
-        "stripped",
-        f"{text} install its debug information (on Debian a -dbgsym package), or name the folder of a build that has"
-        " it with --binaries",
+def stripped_notices(paths: Iterable[Path]) -> list[Notice]:
+    """Return one notice about all of *paths*, or none."""
+    names = [printable(str(path)) for path in dict.fromkeys(paths)]
+    if not names:
+        return []
+    *others, last = names
+    binaries = f"{', '.join(others)} and {last} have" if others else f"{last} has"
+    text = f"{binaries} only exported symbols: other functions are shown as addresses;"
+    advice = (
+        "install debug information (on Debian a -dbgsym package), or name the folder of a build that has it"
     )
+    return [Notice("stripped", f"{text} {advice} with --binaries")]
 
 
 class _Task:

@@ -12,7 +12,7 @@ import pytest
 from gdbmem.cli.main import main
 from gdbmem.formats.addresses import Binary
 from gdbmem.linux.elf.objects import read_elf
-from gdbmem.symbols.address_names import Sameness, candidates, compare_file
+from gdbmem.symbols.address_names import Sameness, candidates, compare_file, stripped_notices
 from tests.unit.stack_files import CAPTURES
 
 CODE_AT = 0x1000
@@ -116,3 +116,14 @@ def test_a_path_that_no_file_can_have_leaves_the_addresses_of_its_binary_without
     output = capsys.readouterr()
     assert "report this" not in output.err and "Traceback" not in output.err
     assert not output.out or json.loads(output.out)
+
+
+def test_several_stripped_binaries_are_one_notice_not_a_screen_of_them() -> None:
+    assert stripped_notices([]) == []
+    [of_one] = stripped_notices([Path("/usr/lib/libz.so.1")] * 2)
+    assert of_one.message.startswith("/usr/lib/libz.so.1 has only exported symbols: other functions")
+    [of_all] = stripped_notices(map(Path, ("/usr/lib/libz.so.1", "/usr/lib/liba.so", "/bin/x\x1b[2J")))
+    begins = (
+        "/usr/lib/libz.so.1, /usr/lib/liba.so and /bin/x\\x1b[2J have only exported symbols: other functions"
+    )
+    assert of_all.message.startswith(begins)
