@@ -47,7 +47,7 @@ class RunEnd(NamedTuple):
     failure: str = ""  # of gdbmem, gdb or valgrind
     replaced: bool = False  # the program executed another one, which the engine did not follow
     forks: int = 0  # children that ran the program's own code
-    own: int = 0  # processes that it started of its own file, or of one that may be a copy of it
+    own: int = 0  # processes that it started of its own file, or of one that may be a copy
     fork_peak_bytes: Optional[int] = None  # the largest heap of one of them; None: unknown
 
     def unseen(self, heap_bytes: Optional[int] = None) -> Iterator[Unseen]:
@@ -71,7 +71,9 @@ class RunEnd(NamedTuple):
             yield end
         if self.own:
             started = plural(self.own, "process", "processes")
-            text = f"the program started {started} of its own file (or a copy, or a deleted file)"
+            text = (
+                f"the program started {started} of its own file (or a copy, a deleted file, or a setuid one)"
+            )
             yield Unseen("children", f"{text}, whose memory is in no snapshot; {_SEES_CHILDREN}")
         if self.forks:
             text = f"the program forked {plural(self.forks, 'child', 'children')}, whose memory is in no snapshot"

@@ -1,11 +1,13 @@
 """Perf events on page faults and on births of processes: opening them, their ring buffers, and the records in these."""
 
+import contextlib
 import ctypes
 import errno
 import fcntl
 import filecmp
 import mmap
 import os
+import stat
 import struct
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import lru_cache
@@ -616,6 +618,9 @@ _RING_PAGES = 32  # 130 processes that execute a program, between two calls of t
 _EXEC_NANOSECONDS = 5_000_000_000
 # Python's process that removes what was shared at the end runs none of the program's code.
 _TRACKER = "from multiprocessing.resource_tracker import"
+# Programs with other rights, such as sudo: the kernel records no code of theirs, only a name.
+_SYSTEM_FOLDERS = ("/bin", "/sbin", "/usr/bin", "/usr/sbin", "/usr/local/bin", "/usr/local/sbin")
+_NAME_BYTES = 15  # of a program's name that the kernel keeps
 _NO_SAMPLES = SampleLayout(0, has_page_size=False)
 _WITH_BUILD_IDS = _NO_SAMPLES._replace(has_build_ids=True)
 
@@ -624,7 +629,7 @@ class Children(NamedTuple):
     """Numbers of processes that were born of a program."""
 
     forked: int  # that ran its code without executing another program
-    own: int  # that executed the program's own file, or a copy of it
+    own: int  # that executed the program's own file, a copy of it, or what nothing tells from one
 
 
 class _Process:
@@ -632,6 +637,7 @@ class _Process:
         self.born = born  # CLOCK_MONOTONIC, ns
         self.has_code = has_code  # begins with the program's own code
         self.executed: Optional[int] = None  # when
+        self.name = ""  # what the kernel calls it since then
         self.has_mapped = False  # code, since then
         self.runs_own = False
         self.is_tracker = False
@@ -640,6 +646,23 @@ class _Process:
     def stays(self) -> bool:
         """Whether it does more in the code that it begins with than execute another program."""
         return self.executed is None or self.executed - self.born > _EXEC_NANOSECONDS
+
+    @property
+    def is_untold(self) -> bool:
+        """Whether no record tells what it executed: there are none once that gives it other rights."""
+        return self.executed is not None and not self.has_mapped
+
+
+def _is_of_the_system(name: str) -> bool:
+    """Return whether a program that the kernel calls *name* is installed with other rights than its caller's."""
+    for folder in _SYSTEM_FOLDERS:
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(folder):
+                if os.fsencode(entry.name)[:_NAME_BYTES] == os.fsencode(name):
+                    mode = entry.stat().st_mode
+                    if mode & (stat.S_ISUID | stat.S_ISGID) or not mode & stat.S_IROTH:
+                        return True
+    return False
 
 
 class Births:
@@ -696,6 +719,8 @@ class Births:
         for record in sorted(found, key=lambda one: one.time if isinstance(one.time, int) else one.time[0]):
             self._note(record)
         for pid, one in self._processes:
+            if one.is_untold:
+                self._look(pid, one)
             if one.runs_own and not one.is_tracker:
                 one.is_tracker = any(_TRACKER in word for word in words_of(pid))
 
@@ -710,11 +735,23 @@ class Births:
         elif isinstance(record, Executed) and record.pid in self._latest:
             child = self._latest[record.pid]
             child.executed, child.has_mapped = child.executed or record.time, False
+            child.name = record.name
         elif isinstance(record, Mapped) and record.pid in self._latest:
             child = self._latest[record.pid]
             if child.executed is not None and not child.runs_own:
                 is_program, child.has_mapped = not child.has_mapped, True
                 child.runs_own = self._is_own(record, is_program=is_program)
+
+    def _look(self, pid: int, one: _Process) -> None:
+        """Look at what a process executes of which no record tells, while it lives."""
+        with contextlib.suppress(OSError):
+            process = Path(f"/proc/{pid}")
+            file = process / "exe"
+            name, inode, elf = os.fspath(file.readlink()), file.stat().st_ino, read_elf(file)
+            if (process / "comm").read_bytes().rstrip(b"\n") == os.fsencode(one.name):
+                build_id = elf.build_id or "" if elf is not None else ""
+                one.has_mapped = True
+                one.runs_own = self._is_own(Mapped(0, pid, 0, 0, 0, inode, name, build_id), is_program=True)
 
     def _is_own(self, record: Mapped, *, is_program: bool) -> bool:
         """Return whether *record* is of the program's own file, or of a copy of it.
@@ -742,7 +779,10 @@ class Births:
         """
         if not self._is_whole:
             return None
-        own = sum(one.runs_own and not one.is_tracker for _, one in self._processes)
+        own = sum(
+            (one.runs_own and not one.is_tracker) or (one.is_untold and not _is_of_the_system(one.name))
+            for _, one in self._processes
+        )
         return Children(
             sum(
                 one.has_code and one.stays and not one.runs_own and pid not in vforked
