@@ -66,6 +66,9 @@ if __name__ == "__main__":
 """
 
 
+_ZEROS = 1 << 24  # KPF_ZERO_PAGE: what was only read has no page of its own
+
+
 def frames(pid: int) -> dict[int, int]:
     """Return the frame of each page of *pid*'s private writable mappings, by the kernel."""
     found = {}
@@ -79,7 +82,16 @@ def frames(pid: int) -> dict[int, int]:
             found.update({first + n: one & (1 << 55) - 1 for n, one in enumerate(entries) if one >> 63})
     if found and not any(found.values()):
         pytest.skip("only root may know the frames of pages here")
-    return found
+    flags = os.open("/proc/kpageflags", os.O_RDONLY)
+    try:
+        zeros = {
+            one
+            for one in set(found.values())
+            if int.from_bytes(os.pread(flags, 8, 8 * one), sys.byteorder) & _ZEROS
+        }
+    finally:
+        os.close(flags)
+    return {page: one for page, one in found.items() if one not in zeros}
 
 
 def children_of(pid: int) -> list[int]:

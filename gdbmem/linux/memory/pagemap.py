@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -86,7 +87,7 @@ class PageSharing:
         os.close(self._descriptor)
 
     def of(self, start: int, end: int) -> Pages:
-        """Return the pages from *start* to *end*."""
+        """Return the pages from *start* to *end*; what was only read, and has the kernel's page of zeros, is absent."""
         np = import_numpy()
         entries = np.zeros((end - start) // PAGE, np.uint64)
         for first in range(0, len(entries), _ENTRIES):
@@ -94,6 +95,9 @@ class PageSharing:
             data = os.pread(self._descriptor, 8 * count, (start // PAGE + first) * 8)
             read = np.frombuffer(data[: len(data) // 8 * 8], np.uint64)
             entries[first : first + len(read)] = read
+        with contextlib.suppress(OSError):  # a kernel that does not tell
+            for low, high in scan_pages(self._descriptor, start, end, without=0, required=PRESENT | ZERO):
+                entries[(low - start) // PAGE : (high - start) // PAGE] = 0
         return Pages(entries)
 
 

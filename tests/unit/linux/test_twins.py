@@ -2,11 +2,25 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
+import os
+
 import pytest
 
 from gdbmem.inspection import python_workers
-from gdbmem.linux.memory.maps import Mapping, Twin, are_twins, find_twins
-from gdbmem.linux.memory.pagemap import Pages, same_pages
+from gdbmem.linux.memory.maps import (
+    PAGE,
+    ZERO,
+    Mapping,
+    Twin,
+    are_twins,
+    find_twins,
+    open_pagemap,
+    scan_pages,
+)
+from gdbmem.linux.memory.maps import PRESENT as PRESENT_KIND
+from gdbmem.linux.memory.pagemap import Pages, PageSharing, same_pages
 
 np = pytest.importorskip("numpy")
 PRESENT, SWAPPED, FILE, ALONE = 1 << 63, 1 << 62, 1 << 61, 1 << 56
@@ -54,6 +68,29 @@ def test_pages_are_the_same_by_their_frames_and_without_these_if_both_share_them
     hidden = pages(PRESENT, PRESENT | ALONE, PRESENT, 0)
     beside = pages(PRESENT, PRESENT, PRESENT | ALONE, PRESENT)
     assert same_pages(hidden, beside).tolist() == [True, False, False, False]
+
+
+def test_a_page_of_zeros_that_looking_has_mapped_in_the_parent_is_not_said_to_be_copied_by_its_child() -> (
+    None
+):
+    with mmap.mmap(-1, 3 * PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as area:
+        area[0] = 1
+        assert area[PAGE] == 0
+        array = (ctypes.c_char * len(area)).from_buffer(area)
+        start = ctypes.addressof(array)
+        descriptor = open_pagemap(os.getpid())
+        try:
+            zeros = list(
+                scan_pages(descriptor, start, start + 3 * PAGE, without=0, required=PRESENT_KIND | ZERO)
+            )
+        except OSError:
+            pytest.skip("this kernel does not tell pages of zeros")
+        finally:
+            os.close(descriptor)
+        assert zeros == [(start + PAGE, start + 2 * PAGE)]
+        with PageSharing(os.getpid()) as ours:
+            assert ours.of(start, start + 3 * PAGE).present.tolist() == [True, False, False]
+        del array
 
 
 def test_a_page_that_the_parent_rewrote_is_one_copy_however_many_share_the_old_one() -> None:
