@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gdbmem.linux.memory.maps import Ranges
 
 HEADER = 16  # from a chunk to its memory
+_LEAST_MAPPED, _PAGE = 1 << 17, 1 << 12  # malloc gives larger blocks mappings of their own, in whole pages
 _BORROWED = 8  # bytes of the next chunk's header that belong to a block
 _MARKED = 1 << 25  # units that are marked at a time
 
@@ -183,3 +184,20 @@ class Blocks:
         units = self.unit[numbers].astype(np.int64)
         region = np.searchsorted(self.first, units, "right") - 1
         return self.lo.astype(np.int64)[region] + ((units - self.first[region]) << 4) + HEADER
+
+
+def fits(sizes: Any, asked: Any, blocks: Blocks) -> Any:
+    """Return whether blocks of these *sizes* are what malloc makes of the bytes that were *asked* for."""
+    np = import_numpy()
+    least = np.maximum((asked + blocks.header_bytes + 15) & ~15, 2 * blocks.header_bytes + 16)
+    if not blocks.header_bytes:
+        return (sizes >= least) & (sizes <= least + least // 4 + 16)  # sizes are a quarter apart
+    # A remainder of 16 bytes is no chunk: it stays with the block.
+    spare = np.where((sizes >= _LEAST_MAPPED) & (sizes % _PAGE <= 16), _PAGE, 16)
+    return (sizes >= least) & (sizes <= least + spare)
+
+
+def sizes_of(blocks: Blocks, numbers: Any) -> Any:
+    """Return the sizes of the blocks *numbers*, int64."""
+    np = import_numpy()
+    return (blocks.unit[numbers + 1].astype(np.int64) - blocks.unit[numbers]) << 4

@@ -24,6 +24,7 @@ _LEAST = 16  # pairs of blocks that make a class of links
 _MOST = 48  # classes, and sizes
 _NOT_MUTUAL = 255  # instead of a rank
 _NO_UNITS = (1 << 16) - 1  # of 16 bytes: blocks so large are no nodes
+_MIXED = 1 << 15  # added to the smaller of two sizes that differ by one unit
 _ROWS = 1 << 16  # blocks whose edges are looked at together
 _PARTS = 8  # of parts, up to an object
 _KINDS = 1 << 8  # sizes in units of 16 bytes; larger ones are one kind
@@ -39,7 +40,8 @@ class Mutual(NamedTuple):
 
     edges: Edges
     others: Any  # uint8: offset of the pointer back
-    ranks: Any  # uint8: of the size of both blocks among the frequent ones; 0: they differ, or are rare; _NOT_MUTUAL
+    # uint8: of the size of both blocks among the frequent ones; 0: they differ, or are rare; _NOT_MUTUAL.
+    ranks: Any
 
     def pieces(self) -> Iterator[tuple[slice, slice, Any]]:
         """Yield some blocks, their edges, and which of these are mutual."""
@@ -210,9 +212,10 @@ def _mutual(edges: Edges, sizes: Any) -> Mutual:
             found = np.flatnonzero(leads_back)
             place, one = some[found], source[found]
             others[here][place] = edges.offsets[at[found]]
-            size = sizes[one] >> 4
-            is_node = (size == sizes[target[place]] >> 4) & (size < _NO_UNITS)
-            units[here][place] = np.where(is_node, size, 0)
+            size, other = sizes[one] >> 4, sizes[target[place]] >> 4
+            smaller = np.minimum(size, other)
+            is_node = (np.maximum(size, other) - smaller <= 1) & (smaller < _MIXED)
+            units[here][place] = np.where(is_node, smaller + _MIXED * (size != other), 0)
             at += 1
             rest = np.flatnonzero(~leads_back & (at < stop))
             some, source, at, stop = some[rest], source[rest], at[rest], stop[rest]
@@ -220,16 +223,25 @@ def _mutual(edges: Edges, sizes: Any) -> Mutual:
 
 
 def _ranks(edges: Edges, units: Any) -> Any:
-    """Return for the sizes of edges' blocks, *units*, the rank of each among the frequent ones, from 1 on."""
+    """Return for the sizes of edges' blocks, *units*, the rank of each among the frequent ones, from 1 on.
+
+    A block may be 16 bytes larger than others of its kind, where malloc could not split the rest off: if few are, both
+    are of one size.
+    """
     np = import_numpy()
     counts = np.zeros(_NO_UNITS + 1, np.int64)
     for _, here in _pieces(edges):
         counts += np.bincount(units[here], minlength=len(counts))
     counts[[0, _NO_UNITS]] = 0
-    frequent = np.flatnonzero(counts >= _LEAST)
-    frequent = frequent[np.argsort(-counts[frequent], kind="stable")][:_MOST]
+    alike, mixed = counts[:_MIXED], counts[_MIXED:-1]
+    frequent = np.flatnonzero(alike >= _LEAST)
+    frequent = frequent[np.argsort(-alike[frequent], kind="stable")][:_MOST]
     rank = np.zeros(_NO_UNITS + 1, np.uint8)
     rank[frequent] = np.arange(1, len(frequent) + 1)
+    few = frequent[2 * mixed[frequent] <= alike[frequent]]
+    rank[few + _MIXED] = rank[few]
+    larger = few[rank[few + 1] == 0] + 1
+    rank[larger] = rank[larger - 1]
     rank[_NO_UNITS] = _NOT_MUTUAL
     return rank[units]
 

@@ -68,18 +68,19 @@ def find_places(
     reading: ProcessImage,
     memory: Memory,
     blocks: Blocks,
-    inner: Optional[tuple[Edges, Containers]],
+    inner: Optional[tuple[Edges, Containers, Sequence[Containers]]],
     data: Sequence[tuple[int, int]],
     mallocs: Sequence[tuple[int, int]],
     small: Any = (),
 ) -> Outside:
     """Return what leads to *blocks* from outside; *data* is the memory of the variables of programs and libraries.
 
-    *inner* are the edges between the blocks, and what gets the containers outside: what these don't use of their memory
-    becomes weak. None: places of a kind are one, as only what is reached is asked for. The words of *mallocs*, the
-    memory of the blocks and the allocator's own, hold nothing, but for blocks of one word at *small*.
+    *inner* are the edges between the blocks, what gets the containers outside, and those of the blocks if these wait:
+    what they don't use of their memory becomes weak. None: places of a kind are one, as only what is reached is asked
+    for. The words of *mallocs*, the memory of the blocks and the allocator's own, hold nothing, but for blocks of one
+    word at *small*.
     """
-    edges, containers = inner or (None, None)
+    edges, containers, of_blocks = inner or (None, None, ())
     taken = list(mallocs)
     found: list[tuple[_Area, Words]] = []
     unread_bytes = memory_bytes = 0
@@ -115,7 +116,7 @@ def find_places(
         found.append((_Area(MEMORY, 0, 0), find_single_words(memory, blocks, small)))
     namers = None
     if edges is not None and containers is not None:
-        edges.weaken_unused(containers, memory)
+        edges.weaken_unused([*of_blocks, containers], memory)
         edges.far, edges.of_strings = None, ()  # they are no longer needed
         namers = _Namers(reading, memory, blocks, edges)
     outside = _named(found, namers)

@@ -5,18 +5,19 @@ What a container has moved, erased or not yet filled keeps its older words, whic
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.allocators.gather import gather
 from gdbmem.arrays import distinct, import_numpy, joined
-from gdbmem.heap.blocks import Blocks
+from gdbmem.heap.blocks import Blocks, fits, sizes_of
+from gdbmem.heap.rust import Either, Holders, RustWords, Uses, holders_of
 from gdbmem.model.memory import Memory
 
 LONGEST = 1 << 40  # most bytes, or elements, of a container
 # Of Rust's vectors that grew, and of hash tables; fewer may be two numbers beside any pointer.
 _LEAST_SLOTS = 4
-_LEAST_MAPPED, _PAGE = 1 << 17, 1 << 12  # malloc gives larger blocks mappings of their own, in whole pages
+_LEAST_EMPTY = 64  # bytes of a buffer that is empty
 _FREE = 0x80  # hashbrown's control byte of a bucket that is empty or deleted, or more
 _AT_ONCE = 1 << 22  # control bytes
 
@@ -44,12 +45,20 @@ class Tables(NamedTuple):
 class Containers:
     """Collects the containers of a memory, of those of Rust only full vectors unless there may be any."""
 
-    def __init__(self, *, of_rust: bool) -> None:
+    def __init__(self, *, of_rust: Optional[RustWords] = None) -> None:
+        """Collect also what only programs of Rust have, if there is *of_rust*."""
         np = import_numpy()
-        self._of_rust = of_rust
+        self.of_rust = of_rust
         none = np.zeros(0, np.int64)
         self._rings = [_rings(none.astype(np.int32), none, none, none)]
-        self._tables = [Tables(none.astype(np.int32), none, none, none)]
+        # With the words that lead to each of them, where these may be out of use themselves.
+        self._vectors = list[tuple[Rings, Optional[Holders]]]()
+        self._tables: list[tuple[Tables, Optional[Holders]]] = [
+            (Tables(none.astype(np.int32), none, none, none), None)
+        ]
+        self._either: list[tuple[Either, Optional[Holders]]] = [
+            (Either(none.astype(np.int32), none, none, none, none), None)
+        ]
 
     def find(
         self, words: Any, at: Any, to: Any, blocks: Blocks, inside: Optional[tuple[Any, int]] = None
@@ -60,38 +69,80 @@ class Containers:
         units.
         """
         self._rings += (_vectors(words, at, to, blocks), *_deques(words, at, to, blocks))
-        rings, tables = _of_rust(words, at, to, blocks, inside, only_full=not self._of_rust)
-        self._rings += rings
-        self._tables += tables
+        vectors, either, tables = _of_rust(words, at, to, blocks, inside, only_full=self.of_rust is None)
 
-    def uses(self, memory: Memory) -> Iterator[tuple[Any, Callable[[Any, Any], Any]]]:
+        def holders(places: Any) -> Optional[Holders]:
+            return holders_of(places, blocks, inside[1]) if inside is not None and self.of_rust else None
+
+        self._vectors.append((vectors[0], holders(vectors[1])))
+        self._either.append((either[0], holders(either[1])))
+        self._tables.append((tables[0], holders(tables[1])))
+        if self.of_rust is not None:
+            self.of_rust.find(words, at, to, blocks, inside)
+
+    def uses(self, memory: Memory, counts: Optional[Callable[[Any, Any], Any]] = None) -> Iterator[Uses]:
         """Yield the blocks of some containers, and what tells which of their words are used.
 
         It is called with indexes of these blocks, and the offsets (in words) of words in them. *memory* has the blocks.
+        *counts* tells which words of blocks, at offsets, count: what others lead to is none of Rust's containers.
         """
-        np = import_numpy()
-        blocks, begins, counts, room, texts, addresses = (
-            joined(list(column)) for column in zip(*self._rings)
+        either = Either(*_columns(self._either, counts))
+        rings = _rings_of(either, self.of_rust.readings(memory, either) if self.of_rust is not None else None)
+        vectors = Rings(*_columns(self._vectors, counts)) if self._vectors else rings[0]
+        yield _uses_of_rings(
+            Rings(*(joined(list(column)) for column in zip(*self._rings, vectors, *rings))), memory
         )
-        some = np.flatnonzero(texts)
-        counts[some[_begin_texts(memory, addresses[some], texts[some])]] = 0
-        yield (
-            blocks,
-            lambda which, offsets: (
-                (offsets < room[which]) & ((offsets - begins[which]) % room[which] < counts[which])
-            ),
-        )
-        tables = Tables(*(joined(list(column)) for column in zip(*self._tables)))
+        tables = Tables(*_columns(self._tables, counts))
         for buckets in distinct(tables.buckets).tolist():
-            some = np.flatnonzero(tables.buckets == buckets)
+            some = import_numpy().flatnonzero(tables.buckets == buckets)
             for begin in range(0, len(some), max(_AT_ONCE // buckets, 1)):
                 yield _uses_of(tables, some[begin : begin + max(_AT_ONCE // buckets, 1)], buckets, memory)
+        if self.of_rust is not None:
+            yield from self.of_rust.uses(memory, counts)
+
+
+def _columns(
+    pieces: Sequence[tuple[Any, Optional[Holders]]], counts: Optional[Callable[[Any, Any], Any]]
+) -> Iterator[Any]:
+    """Yield the columns of *pieces*, of those only whose words count."""
+    kept = []
+    for piece, holders in pieces:
+        some = counts(*holders) if counts is not None and holders is not None else slice(None)
+        kept.append([column[some] for column in piece])
+    yield from (joined(list(column)) for column in zip(*kept))
+
+
+def _uses_of_rings(rings: Rings, memory: Memory) -> Uses:
+    np = import_numpy()
+    blocks, begins, counts, room, texts, addresses = rings
+    some = np.flatnonzero(texts)
+    counts[some[_begin_texts(memory, addresses[some], texts[some])]] = 0
+    return (
+        blocks,
+        lambda which, offsets: (
+            (offsets < room[which]) & ((offsets - begins[which]) % room[which] < counts[which])
+        ),
+    )
 
 
 def _rings(blocks: Any, begins: Any, counts: Any, room: Any) -> Rings:
     np = import_numpy()
     none = np.zeros(len(blocks), np.int64)
     return Rings(blocks, begins, counts, room, none, none)
+
+
+def _rings_of(either: Either, readings: Optional[tuple[Any, Any]]) -> list[Rings]:
+    """Return what is used by the *readings* as vectors, and as deques, that the words don't deny; None: by both."""
+    np = import_numpy()
+    blocks, lengths, counts, slots, elements = either
+    of_vector, of_deque = readings or (slice(None), slice(None))
+    room = slots * elements
+    vectors = (blocks, np.zeros_like(room), lengths * elements, room)
+    deques = (blocks, lengths * elements, counts * elements, room)
+    return [
+        _rings(*(column[some] for column in columns))
+        for columns, some in ((vectors, of_vector), (deques, of_deque))
+    ]
 
 
 def _begin_texts(memory: Memory, addresses: Any, lengths: Any) -> Any:
@@ -101,9 +152,7 @@ def _begin_texts(memory: Memory, addresses: Any, lengths: Any) -> Any:
     return (((rows >= 32) & (rows < 127)) | (np.arange(8) >= lengths[:, None])).all(1)
 
 
-def _uses_of(
-    tables: Tables, some: Any, buckets: int, memory: Memory
-) -> tuple[Any, Callable[[Any, Any], Any]]:
+def _uses_of(tables: Tables, some: Any, buckets: int, memory: Memory) -> Uses:
     """Return the same as Containers.uses() for *some* of *tables* that have this number of *buckets*."""
     control, _ = gather(memory, tables.control[some], buckets)
     words = tables.words[some]
@@ -115,23 +164,6 @@ def _uses_of(
         return is_one & (control[which, bucket] < _FREE)
 
     return tables.blocks[some], is_used
-
-
-def fits(sizes: Any, asked: Any, blocks: Blocks) -> Any:
-    """Return whether blocks of these *sizes* are what malloc makes of the bytes that were *asked* for."""
-    np = import_numpy()
-    least = np.maximum((asked + blocks.header_bytes + 15) & ~15, 2 * blocks.header_bytes + 16)
-    if not blocks.header_bytes:
-        return (sizes >= least) & (sizes <= least + least // 4 + 16)  # sizes are a quarter apart
-    # A remainder of 16 bytes is no chunk: it stays with the block.
-    spare = np.where((sizes >= _LEAST_MAPPED) & (sizes % _PAGE <= 16), _PAGE, 16)
-    return (sizes >= least) & (sizes <= least + spare)
-
-
-def sizes_of(blocks: Blocks, numbers: Any) -> Any:
-    """Return the sizes of the blocks *numbers*, int64."""
-    np = import_numpy()
-    return (blocks.unit[numbers + 1].astype(np.int64) - blocks.unit[numbers]) << 4
 
 
 def _vectors(words: Any, at: Any, to: Any, blocks: Blocks) -> Rings:
@@ -197,28 +229,31 @@ def _nodes(blocks: Blocks, begins: Any, ends: Any, used: Any, used_ends: Any) ->
 
 def _of_rust(
     words: Any, at: Any, to: Any, blocks: Blocks, inside: Optional[tuple[Any, int]], *, only_full: bool
-) -> tuple[list[Rings], list[Tables]]:
-    """Return what vectors, deques and hash tables of Rust use; arguments as for Containers.find().
+) -> tuple[tuple[Rings, Any], tuple[Either, Any], tuple[Tables, Any]]:
+    """Return what vectors, deques and hash tables of Rust use, and where the pointers to each of them are.
+
+    Arguments as for Containers.find().
 
     With *only_full* these are vectors that use all of their memory, as lists of CPython may, too.
 
     A vector has its capacity, a pointer to the block's beginning, and a length; a deque has the index of its first
-    element before the length. Whatever follows a vector may look so: what either uses counts. Those of which nothing is
-    used look like any pointer beside a zero. A hash table has a
-    pointer to its control bytes, the number of its buckets (a power of 2) less one, how many may still be filled, and
-    how many are. Source: alloc::raw_vec, vec, collections::vec_deque; hashbrown's raw.rs.
+    element before the length. Whatever follows a vector may look so. Those of which nothing is used look like any
+    pointer beside a zero, but for buffers of so many bytes. A hash table has a pointer to its control bytes, the number
+    of its buckets (a power of 2) less one, how many may still be filled, and how many are. Source: alloc::raw_vec, vec,
+    collections::vec_deque; hashbrown's raw.rs.
     """
     np = import_numpy()
     begin, end = np.searchsorted(at, (1, len(words) - 3))
     number = words[at[begin:end] + 1]
-    is_one = number - np.uint64(1) < np.uint64(LONGEST - 1)
+    is_one = number < np.uint64(LONGEST)
     if only_full:
-        is_one &= words[at[begin:end] - 1] == number
+        is_one &= (words[at[begin:end] - 1] == number) & (number > 0)
     some = np.flatnonzero(is_one) + begin
     place = at[some]
     before, after, further = (words[place + n].view(np.int64) for n in (-1, 1, 2))
     is_vector = (before >= after) & (before < LONGEST) & (after > 0)
     is_vector &= (before >= _LEAST_SLOTS) | ((before == after) & (before > 1))
+    is_vector |= (before >= _LEAST_EMPTY) & (before < LONGEST) & (after == 0)
     is_table = (after >= _LEAST_SLOTS - 1) & (after & (after + 1) == 0)
     is_table &= (further >= 0) & (further <= after) & (not only_full)
 
@@ -231,34 +266,40 @@ def _of_rust(
         return some[(word + first >= 2 * blocks.unit[own].astype(np.int64)) & (word + last < ends)]
 
     vectors, tables = of_one_block(some[is_vector], -1, 1), of_one_block(some[is_table], 0, 3)
-    rings = _rust_vectors(words, at[vectors], to[vectors], blocks)
-    return rings, [_rust_tables(words, at[tables], to[tables], blocks)]
+    return (
+        *_rust_vectors(words, at[vectors], to[vectors], blocks),
+        _rust_tables(words, at[tables], to[tables], blocks),
+    )
 
 
-def _rust_vectors(words: Any, at: Any, to: Any, blocks: Blocks) -> list[Rings]:
+def _rust_vectors(
+    words: Any, at: Any, to: Any, blocks: Blocks
+) -> tuple[tuple[Rings, Any], tuple[Either, Any]]:
+    """Return what vectors use, and what may be vectors or deques, with the places of the pointers to them."""
     np = import_numpy()
     slots, length = (words[at + n].view(np.int64) for n in (-1, 1))
     sizes = sizes_of(blocks, to)
     # The largest elements, in words, for which the block fits. Smaller ones have no pointers, but may be a text.
     element = (sizes - blocks.header_bytes) // slots >> 3
     is_text, is_vector = fits(sizes, slots, blocks), fits(sizes, 8 * slots * element, blocks) & (element > 0)
-    some = np.flatnonzero((is_text | is_vector) & (blocks.addresses(to) == words[at].view(np.int64)))
+    some = np.flatnonzero(
+        (is_text | (is_vector & (length > 0))) & (blocks.addresses(to) == words[at].view(np.int64))
+    )
     at, to, slots, length, element, is_text, is_vector = (
         column[some] for column in (at, to, slots, length, element, is_text, is_vector)
     )
     # Of what may be a text only, all words are used unless it is one.
     room = np.where(is_vector, slots * element, LONGEST)
-    used = np.where(is_vector, length * element, LONGEST)
+    used = np.where(is_vector | (length == 0), length * element, LONGEST)
     texts = np.where(is_text, length, 0)
-    vectors = Rings(to, np.zeros_like(used), used, room, texts, words[at].view(np.int64))
     count = words[at + 2]
-    is_deque = is_vector & ~is_text & (count <= slots.view(np.uint64)) & (length < slots)
-    begins = (length * element)[is_deque]
-    counts = count[is_deque].view(np.int64) * element[is_deque]
-    return [vectors, _rings(to[is_deque], begins, counts, room[is_deque])]
+    is_deque = is_vector & ~is_text & (count > 0) & (count <= slots.view(np.uint64)) & (length < slots)
+    vectors = Rings(to, np.zeros_like(used), used, room, texts, words[at].view(np.int64))
+    either = Either(*(column[is_deque] for column in (to, length, count.view(np.int64), slots, element)))
+    return (Rings(*(column[~is_deque] for column in vectors)), at[~is_deque]), (either, at[is_deque])
 
 
-def _rust_tables(words: Any, at: Any, to: Any, blocks: Blocks) -> Tables:
+def _rust_tables(words: Any, at: Any, to: Any, blocks: Blocks) -> tuple[Tables, Any]:
     np = import_numpy()
     control, mask, left, filled = (words[at + n] for n in range(4))
     control, buckets = control.view(np.int64), mask.view(np.int64) + 1
@@ -267,6 +308,5 @@ def _rust_tables(words: Any, at: Any, to: Any, blocks: Blocks) -> Tables:
     is_table &= (behind >= 8 * buckets) & (behind % (8 * buckets) == 0)
     sizes = sizes_of(blocks, to)
     is_table &= fits(sizes, behind + buckets + 16, blocks) | fits(sizes, behind + buckets + 8, blocks)
-    return Tables(
-        *(column[is_table] for column in (to, (behind // (8 * buckets)), buckets, control)),
-    )
+    found = Tables(*(column[is_table] for column in (to, (behind // (8 * buckets)), buckets, control)))
+    return found, at[is_table]

@@ -14,20 +14,21 @@ pointers: those that don't lead to the beginning of a block are kept apart, too,
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Optional
 
-from gdbmem.allocators.gather import gather_words
+from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.arrays import distinct, import_numpy, index_type, joined, places_of, release_freed_memory, runs_of
-from gdbmem.heap.blocks import HEADER, Blocks
-from gdbmem.heap.unused import LONGEST, Containers, fits, sizes_of
+from gdbmem.heap.blocks import HEADER, Blocks, fits, sizes_of
+from gdbmem.heap.unused import LONGEST, Containers
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import Memory, MemoryUnreadable
 
 _PIECE = 1 << 20
 _PAGE = 4096
 _SPARE = 2  # words before the last one that may be beyond what was asked for
+_TEXT = 24  # bytes of a text that are looked at: each block has them
 _UNUSED = 3  # words from the pointer of a long std::string to what only short ones use
 _LOW = 1 << 32
 _KINDS = 1 << 12  # sizes in units; larger ones are one kind
@@ -86,23 +87,60 @@ class Edges:
             weak=np.insert(self.weak, at, False) if self.weak is not None else None,
         )
 
-    def weaken_unused(self, found: Containers, memory: Memory) -> None:
+    def weaken_unused(self, found: Sequence[Containers], memory: Memory) -> None:
         """Make the words weak that no container of their block uses, and those that one uses not weak.
 
-        *memory* is that of the blocks.
+        *memory* is that of the blocks. In programs of Rust the words of blocks by which a container is known may be out
+        of use themselves: by those that are not, it is done again.
         """
-        np = import_numpy()
         if self.weak is None:
             return
-        for blocks, is_used in found.uses(memory):
-            first = self.first[blocks]
-            count = self.first[blocks + 1] - first
-            edges = runs_of(first, count)
-            offsets = self.word_numbers(edges)
-            is_one = is_used(np.repeat(np.arange(len(blocks)), count), offsets)
-            self.weak[edges] = True
-            self.weak[edges[is_one]] = False
+        of_rust = [one.of_rust for one in found if one.of_rust is not None]
+        for one in of_rust:
+            at = self._edges_at(*one.unused_words())
+            self.weak[at[at >= 0]] = True
+        before = self.weak.copy() if of_rust else None
+        self._weaken_by(found, memory)
+        if before is not None:
+            weak, self.weak = self.weak, before
+
+            def counts(blocks: Any, offsets: Any) -> Any:
+                at = self._edges_at(blocks, offsets)
+                return (at < 0) | ~weak.take(at, mode="clip")
+
+            self._weaken_by(found, memory, counts)
         self.weak[self.of_strings] = True
+
+    def _weaken_by(
+        self, found: Sequence[Containers], memory: Memory, counts: Optional[Callable[[Any, Any], Any]] = None
+    ) -> None:
+        for one in found:
+            for blocks, is_used in one.uses(memory, counts):
+                self._weaken(blocks, is_used)
+
+    def _weaken(self, blocks: Any, is_used: Callable[[Any, Any], Any]) -> None:
+        np = import_numpy()
+        first = self.first[blocks]
+        count = self.first[blocks + 1] - first
+        edges = runs_of(first, count)
+        offsets = self.word_numbers(edges)
+        is_one = is_used(np.repeat(np.arange(len(blocks)), count), offsets)
+        self.weak[edges] = True
+        self.weak[edges[is_one]] = False
+
+    def _edges_at(self, blocks: Any, offsets: Any) -> Any:
+        """Return the edge of each of *blocks* at these *offsets* (words), -1 where there is none."""
+        np = import_numpy()
+        some, which = places_of(blocks)
+        first = self.first[some]
+        edges = runs_of(first, self.first[some + 1] - first)
+        own = np.repeat(np.arange(len(some)), self.first[some + 1] - first)
+        most = max(int(offsets.max(initial=0)) + 1, FAR + 1)
+        keys = own * most + np.minimum(self.word_numbers(edges), most - 1)
+        wanted = which * most + offsets
+        at = np.searchsorted(keys, wanted)
+        found = keys.take(at, mode="clip") == wanted if len(keys) else np.zeros(len(wanted), bool)
+        return np.where(found, edges.take(at, mode="clip"), -1) if len(keys) else np.full(len(wanted), -1)
 
 
 @dataclass
@@ -163,7 +201,7 @@ def find_edges(
     for holders, offset in doubts.hashes(memory, mapped):
         some = runs_of(first_edges[holders], count[holders])
         doubtful[some[offsets[some] == offset]] = True
-    texts = np.flatnonzero(strings.texts)
+    texts = strings.texts(memory, count)
     doubtful[runs_of(first_edges[texts], count[texts])] = True
     holders, text_ends = np.zeros(0, np.int32), np.zeros(0, np.int32)
     if doubtful.any():
@@ -188,8 +226,8 @@ def find_edges(
         far,
         of_strings,
     )
-    if containers:
-        edges.weaken_unused(containers, memory)
+    if containers and containers.of_rust is None:  # which the words outside tell of, too
+        edges.weaken_unused([containers], memory)
     return edges
 
 
@@ -401,16 +439,26 @@ class _Strings:
 
     def __init__(self, blocks: Blocks) -> None:
         np = import_numpy()
-        self._unit = blocks.unit
-        self.texts = np.zeros(blocks.count, bool)
+        self._blocks, self._unit = blocks, blocks.unit
+        self._buffers = [(np.zeros(0, np.int32), np.zeros(0, np.int64))]  # with the lengths of their texts
         self._places = [np.zeros(0, np.int32)]
 
-    def add(self, owners: Any, offsets: Any, buffers: Any) -> None:
+    def add(self, owners: Any, offsets: Any, buffers: Any, lengths: Any) -> None:
         """Add strings at these *offsets* (in words) in the blocks *owners*."""
         np = import_numpy()
-        self.texts[buffers] = True
+        self._buffers.append((buffers, lengths))
         places = _places(self._unit, owners, np.minimum(offsets + _UNUSED, FAR))
         self._places.append(places.astype(np.int32))
+
+    def texts(self, memory: Memory, edges: Any) -> Any:
+        """Return the buffers, of those with *edges* (how many each has), whose texts have no zero before the end."""
+        np = import_numpy()
+        buffers, lengths = (joined(list(column)) for column in zip(*self._buffers))
+        some = np.flatnonzero(edges[buffers])
+        buffers, lengths = buffers[some], lengths[some]
+        rows, _ = gather(memory, self._blocks.addresses(buffers), _TEXT)
+        ends = np.where((rows == 0).any(1), (rows == 0).argmax(1), _TEXT)
+        return distinct(buffers[(ends == lengths) | (ends == _TEXT) & (lengths >= _TEXT)])
 
     def unused_at(self, places: Any) -> Any:
         """Return how many have their unused word at each of *places*, which are in order."""
@@ -508,7 +556,7 @@ def _edges_in(
     weak[some[_lead_to_chunks(words[at[some]], to[some], blocks)]] = _LINK_WORD
     some = _lead_to_strings(words, at, to, blocks)
     some = some[behind[some] >= _UNUSED - 1]  # all of it is in the block
-    strings.add(own[some], offset[some], to[some])
+    strings.add(own[some], offset[some], to[some], words[at[some] + 1].view(np.int64))
     is_unused = np.zeros(len(words) + _UNUSED, bool)
     is_unused[at[some] + _UNUSED] = True
     weak[np.flatnonzero(is_unused[at])] = _STRING_WORD

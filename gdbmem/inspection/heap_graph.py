@@ -24,6 +24,7 @@ from gdbmem.heap.graph import Graph, Place
 from gdbmem.heap.holders import Answers, HeapGraph, Kind, Row
 from gdbmem.heap.places import Outside, find_places, memory_of_glibc, thread_in_words
 from gdbmem.heap.pools import find_pools
+from gdbmem.heap.rust import RustWords
 from gdbmem.heap.saved import mangled_names_in, save_heap
 from gdbmem.heap.text import class_in_words, encoded, in_words
 from gdbmem.heap.types import hidden_types, typed
@@ -193,12 +194,18 @@ class _Reading:
         files = constant_files(reading)
         only_leaks = self._query.asks_for_leaks_only
         of_rust = not only_leaks and may_have_rust(reading)
+
+        def make_containers() -> Containers:
+            return Containers(of_rust=RustWords(files) if of_rust else None)
+
         mapped = Ranges((mapping.start, mapping.end) for mapping in reading.mappings)
-        containers = Containers(of_rust=of_rust) if not only_leaks else None
+        containers = make_containers() if not only_leaks else None
         edges = find_edges(inner, blocks, files, mapped, containers)
         pools = find_pools(inner, blocks, edges) if not only_leaks else None
         data = [(start, end) for kind, start, end in variable_areas(reading) if kind == DATA]
-        named = (edges, Containers(of_rust=of_rust)) if self._query.without or not only_leaks else None
+        waiting = [containers] if containers is not None and of_rust else []
+        is_named = bool(self._query.without) or not only_leaks
+        named = (edges, make_containers(), waiting) if is_named else None
         outside = find_places(reading, memory, blocks, named, data, mallocs, small)
         if named is not None:
             from gdbmem.inspection.heap_frames import copy_stacks  # not for leaks alone

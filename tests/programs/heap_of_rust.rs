@@ -3,7 +3,7 @@
 //
 // usage: heap_of_rust [COUNT]
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BinaryHeap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, LinkedList, VecDeque};
 use std::hash::BuildHasherDefault;
 use std::fs::File;
 use std::io::Read;
@@ -42,6 +42,23 @@ struct Part {
     name: String,
 }
 
+trait Shape {
+    fn weight(&self) -> usize;
+}
+struct Dot(u8);
+struct Path(Vec<u64>);
+impl Shape for Dot {
+    fn weight(&self) -> usize {
+        self.0 as usize
+    }
+}
+impl Shape for Path {
+    fn weight(&self) -> usize {
+        self.0.len()
+    }
+}
+type AnyShape = Box<dyn Shape + Send>;
+
 static TREE: Mutex<Option<Box<Tree>>> = Mutex::new(None);
 static RING: Mutex<Option<Ring>> = Mutex::new(None);
 static ROWS: Mutex<HashMap<u64, Vec<u64>, Hasher>> = Mutex::new(HashMap::with_hasher(Hasher::new()));
@@ -50,6 +67,11 @@ static TEXT: Mutex<String> = Mutex::new(String::new());
 static WHOLE: Mutex<Option<Arc<Part>>> = Mutex::new(None);
 static QUEUE: Mutex<VecDeque<String>> = Mutex::new(VecDeque::new());
 static FIRST: Mutex<BinaryHeap<Vec<u64>>> = Mutex::new(BinaryHeap::new());
+static SORTED: Mutex<BTreeMap<String, Vec<u64>>> = Mutex::new(BTreeMap::new());
+static SHAPES: Mutex<BTreeMap<u32, AnyShape>> = Mutex::new(BTreeMap::new());
+static DRAWN: Mutex<Vec<AnyShape>> = Mutex::new(Vec::new());
+static DUE: Mutex<VecDeque<AnyShape>> = Mutex::new(VecDeque::new());
+static LINES: Mutex<LinkedList<Option<String>>> = Mutex::new(LinkedList::new());
 
 fn tree(count: usize) -> Option<Box<Tree>> {
     let left = count.checked_sub(1)? / 2;
@@ -64,6 +86,37 @@ fn part(depth: usize, whole: Weak<Part>) -> Arc<Part> {
         one.parts.lock().unwrap().push(below);
     }
     one
+}
+
+fn shape(n: usize) -> AnyShape {
+    if n % 2 == 0 {
+        Box::new(Dot(1))
+    } else {
+        Box::new(Path(vec![1; 6 + n % 12]))
+    }
+}
+
+/// Fill what sorts and what has objects of a trait, and take some out again.
+fn mix(count: usize, seed: &mut usize) {
+    let (mut sorted, mut shapes) = (SORTED.lock().unwrap(), SHAPES.lock().unwrap());
+    let (mut drawn, mut due, mut lines) = (DRAWN.lock().unwrap(), DUE.lock().unwrap(), LINES.lock().unwrap());
+    for turn in 0..3 {
+        for n in 0..count {
+            sorted.insert(format!("{:x}", (n * 7919) << turn), vec![1; 6 + n % 9]);
+            shapes.insert((n << turn) as u32, shape(n));
+            drawn.push(shape(n + 1));
+            due.push_back(shape(n));
+            lines.push_back(if n % 3 > 0 { Some("of a line ".repeat(n % 5)) } else { None });
+        }
+        sorted.retain(|_, row| row.len() % 3 != 0);
+        shapes.retain(|n, _| n % 4 != 0);
+        drawn.retain(|one| one.weight() % 5 != 0);
+        for _ in 0..count / 2 {
+            due.pop_front();
+            lines.pop_front();
+        }
+        churn(seed);
+    }
 }
 
 /// Allocate and free blocks of many sizes.
@@ -122,6 +175,7 @@ fn fill(count: usize) {
     (0..count as u64).for_each(|n| first.push(vec![n * 31 % 1009; 6]));
     (0..count / 3).for_each(|_| drop(first.pop()));
     churn(&mut seed);
+    mix(count, &mut seed);
 }
 
 fn freed<T>(name: &str, owner: T) {
@@ -147,6 +201,11 @@ fn main() {
         freed("WHOLE", WHOLE.lock().unwrap().take());
         freed("QUEUE", mem::take(&mut *QUEUE.lock().unwrap()));
         freed("FIRST", mem::take(&mut *FIRST.lock().unwrap()));
+        freed("SORTED", mem::take(&mut *SORTED.lock().unwrap()));
+        freed("SHAPES", mem::take(&mut *SHAPES.lock().unwrap()));
+        freed("DRAWN", mem::take(&mut *DRAWN.lock().unwrap()));
+        freed("DUE", mem::take(&mut *DUE.lock().unwrap()));
+        freed("LINES", mem::take(&mut *LINES.lock().unwrap()));
         println!("done");
     }
 }

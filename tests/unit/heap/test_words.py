@@ -5,6 +5,7 @@ from __future__ import annotations
 from gdbmem.allocators.glibc.blocks import ChunkTable
 from gdbmem.arrays import import_numpy
 from gdbmem.heap.blocks import HEADER, Blocks
+from gdbmem.heap.links import classify
 from gdbmem.heap.unused import Containers
 from gdbmem.heap.words import Edges, find_edges
 from gdbmem.linux.memory.maps import Ranges
@@ -32,7 +33,7 @@ def edges_of(*regions: tuple[int, list[list[int]]], mapped: tuple[tuple[int, int
     files = Ranges([(FILE, FILE + 0x2000)])
     return find_edges(
         BytesMemory(parts), Blocks(tables), files, Ranges([*areas, *files.items, *mapped]),
-        Containers(of_rust=False),
+        Containers(),
     )  # fmt: skip
 
 
@@ -64,6 +65,38 @@ def test_hashes_beside_the_upper_half_of_an_older_pointer_hold_no_block() -> Non
     edges = edges_of((HEAP, pointers), mapped=(elsewhere,))
     assert len(edges.text_ends[0]) == 0
     assert (edges.offsets == 1).sum() == 2
+
+
+def test_pointers_of_a_block_count_although_a_pointer_to_it_stands_before_two_numbers_as_that_of_a_text() -> (
+    None
+):
+    first = HEAP + HEADER
+    pointers = [first, 0, 0, 0, 0]
+    edges = edges_of((HEAP, [[first + 48, 12, 39, 0, 0], pointers]))
+    assert edges.first.tolist() == [0, 1, 2]
+    text = int.from_bytes(b"a text, ", "little")
+    edges = edges_of((HEAP, [[first + 48, 12, 39, 0, 0], [text, text & 0xFFFFFFFF, first, 0, 0]]))
+    assert [column.tolist() for column in edges.text_ends] == [[1], [0]]
+
+
+def test_a_list_of_which_malloc_made_some_nodes_larger_leads_back_by_one_of_its_pointers() -> None:
+    sizes = [64 if n % 20 == 9 else 48 for n in range(400)]
+    starts = [HEAP + sum(sizes[:n]) for n in range(len(sizes))]
+    words = [0]
+    for n, size in enumerate(sizes):
+        links = [starts[(n + step) % len(sizes)] + HEADER for step in (1, -1)]
+        words += [size | 1, 0, 0, *links, *[0] * (size // 8 - 5)]
+    table = ChunkTable(
+        HEAP, HEAP + sum(sizes), np.array([(start - HEAP) >> 4 for start in starts], np.uint32),
+        np.ones(len(sizes), bool),
+    )  # fmt: skip
+    memory = BytesMemory([(HEAP, np.array([*words, 0], np.uint64).tobytes())])
+    blocks = Blocks([table])
+    edges = find_edges(memory, blocks, Ranges(), Ranges(), Containers())
+    links = classify(edges, blocks.sizes())
+    assert not links.back[edges.offsets == 2].any()
+    assert links.back[edges.offsets == 3].all()
+    assert links.lists.all()
 
 
 def test_links_of_malloc_behind_what_was_asked_for_hold_no_block_however_many_there_are() -> None:
