@@ -93,10 +93,10 @@ def test_a_list_of_which_malloc_made_some_nodes_larger_leads_back_by_one_of_its_
     memory = BytesMemory([(HEAP, np.array([*words, 0], np.uint64).tobytes())])
     blocks = Blocks([table])
     edges = find_edges(memory, blocks, Ranges(), Ranges(), Containers())
-    links = classify(edges, blocks.sizes())
-    assert not links.back[edges.offsets == 2].any()
-    assert links.back[edges.offsets == 3].all()
-    assert links.lists.all()
+    found = classify(edges, blocks.sizes())
+    assert not found.back[edges.offsets == 2].any()
+    assert found.back[edges.offsets == 3].all()
+    assert found.lists.all()
 
 
 def test_links_of_malloc_behind_what_was_asked_for_hold_no_block_however_many_there_are() -> None:
