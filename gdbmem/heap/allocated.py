@@ -141,20 +141,20 @@ def settle(found: HeapGraph) -> Graph:
     for some, text in texts:
         count = int(np.count_nonzero(some))
         if count:
-            what = f"{plural(count, 'block')}, {format_size(int(paths.requested[some].sum()))},"
+            size = format_size(int(paths.requested[some].sum()))
+            what = f"{plural(count, 'block')}, {size}, {'are' if count > 1 else 'is'}"
             found.notices = [*found.notices, Notice("memcheck-differs", f"{what} {text}")]
     return graph
 
 
 _OLD_WORDS = (
-    "are lost by memcheck, and count as lost: the words that lead to them are older contents, which the program has not"
-    " written"
+    "lost by memcheck, and count as lost: only older contents, which the program has not written, lead there"
 )
 _UNSEARCHED = (
-    "are lost by memcheck, which does not search memory that is read-only: words there hold them here"
+    "lost by memcheck, which does not search read-only memory: words in it lead there, and hold a block here"
 )
 _INTERIOR = (
-    "are possibly lost by memcheck, as only pointers into a block's middle lead to them: these hold them here"
+    "possibly lost by memcheck, as only pointers into a block's middle lead there: these hold a block here"
 )
 
 

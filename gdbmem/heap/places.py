@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
@@ -14,7 +15,7 @@ from gdbmem.heap.words import Edges, Reader, Words, find_single_words, find_word
 from gdbmem.linux.elf.objects import Image, ObjectSymbols, ThreadLocalSymbols, program_headers
 from gdbmem.linux.memory.maps import Ranges, mapping_at
 from gdbmem.model.heap_graph import BY_THREAD, DATA, MEMORY, STACK, THREAD_LOCAL
-from gdbmem.model.memory import Memory, MemoryUnreadable
+from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
 
 if TYPE_CHECKING:
     from gdbmem.allocators.glibc.heap import HeapReading
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from gdbmem.model.memory import ThreadPointers
 
 _RED_ZONE = 128  # bytes below the stack pointer that a function without calls may use
+_TID_AFTER, _TID_BEFORE = 0x200, 0x400  # bytes from the thread pointer to the number of the thread
 _DESCRIPTOR = 0xA00  # bytes of struct pthread behind the thread pointer that may have pointers
 _ALIGNED = 16  # thread-local memory of an object
 _SURPLUS = 0x1000  # of static thread-local memory, for libraries that are loaded later
@@ -374,6 +376,29 @@ def place_of_thread_local(memory: Memory, program: Image) -> Optional[int]:
     if machine == _AARCH64:
         return -(-_AARCH64_HEAD // align) * align
     return -(-(-segment[6] // align) * align) if machine == _X86_64 else None
+
+
+def with_thread_pointers(
+    memory: Memory, threads: Sequence[ThreadPointers], areas: Iterable[tuple[int, int]]
+) -> list[ThreadPointers]:
+    """Return *threads* with the thread pointers that were unknown, as those of a program under valgrind are.
+
+    They are searched in *areas*: there is a pointer to itself, twice, and behind it the number of the thread.
+    Source: glibc, sysdeps/x86_64/nptl/tls.h: tcbhead_t; nptl/descr.h: struct pthread.
+    """
+    np = import_numpy()
+    missing = {thread.tid for thread in threads if not thread.thread_pointer}
+    found: dict[int, int] = {}
+    for start, end in areas if missing else ():
+        for base, words in Reader(memory).pieces((start + 7) & -8, end):
+            at = np.flatnonzero(words == np.arange(base, base + 8 * len(words), 8, dtype=np.uint64))
+            for pointer in (base + 8 * at).tolist():
+                with suppress(MemoryUnreadable):
+                    descriptor = words_at(memory, pointer, _TID_BEFORE // 8)
+                    tids = missing.intersection(word & 0xFFFFFFFF for word in descriptor[_TID_AFTER // 8 :])
+                    if descriptor[2] == pointer and len(tids) == 1:
+                        found.setdefault(tids.pop(), pointer)
+    return [one._replace(thread_pointer=found.get(one.tid, one.thread_pointer)) for one in threads]
 
 
 def thread_in_words(tid: int, name: str) -> str:

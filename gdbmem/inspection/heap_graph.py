@@ -22,7 +22,7 @@ from gdbmem.heap.frames import split_stacks
 from gdbmem.heap.giving_back import PageLedger
 from gdbmem.heap.graph import Graph, Place
 from gdbmem.heap.holders import Answers, HeapGraph, Kind, Row
-from gdbmem.heap.places import Outside, find_places, memory_of_glibc, thread_in_words
+from gdbmem.heap.places import Outside, find_places, memory_of_glibc, thread_in_words, with_thread_pointers
 from gdbmem.heap.pools import find_pools
 from gdbmem.heap.rust import RustWords
 from gdbmem.heap.saved import mangled_names_in, save_heap
@@ -384,6 +384,10 @@ def read_stopped_graph(
     own = [
         (start, end) for start, end in beside if bisect_left(addresses, start) == bisect_left(addresses, end)
     ]
+    if listed is not None:  # valgrind tells gdb no thread pointers
+        client = [one for one in read_maps(pid) if one.permissions[:2] == "rw" and one.is_anonymous]
+        mine = [(one.start, one.end) for one in client if not any(a <= one.start < b for a, b in own)]
+        threads = with_thread_pointers(memory, threads, mine)
     with TargetFiles(pid) as files:
         malloc = find_malloc(memory, read_maps(pid), files)
         read_process(

@@ -14,13 +14,16 @@ from gdbmem.arrays import import_numpy
 from gdbmem.heap import graph as graph_module
 from gdbmem.heap import holders, links
 from gdbmem.heap import words as words_module
+from gdbmem.heap.allocated import block_paths
 from gdbmem.heap.blocks import Blocks
 from gdbmem.heap.graph import Graph, Place, hold, lost_blocks, lost_structures, make_graph, numbered, search
 from gdbmem.heap.holders import Answers, HeapGraph
 from gdbmem.heap.links import classify
 from gdbmem.heap.places import Outside, grouped
 from gdbmem.heap.words import Edges
+from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.heap_graph import BY_OBJECT, BY_THREAD, HeapQuery
+from gdbmem.model.leaks import INTERIOR_POINTER, NO_POINTER, POINTER
 
 np = import_numpy()
 
@@ -277,6 +280,57 @@ def test_blocks_that_a_tcache_which_was_not_read_may_have_are_not_lost_for_certa
     leaks = Answers(found, found.graph()).leaks(9)
     assert (leaks.least_blocks, leaks.least_bytes) == (3 + 5, 3 * 208 + 5 * 64)
     assert (leaks.most_blocks, leaks.most_bytes) == (15, 10 * 208 + 5 * 64)
+
+
+def known_heap(
+    edges: Sequence[tuple[int, int]],
+    doubtful: Sequence[tuple[int, int]],
+    words: Sequence[int],
+    kinds: Sequence[int],
+) -> HeapGraph:
+    """Return a heap of blocks of which memcheck has found *kinds*; a variable has *words* that lead to blocks."""
+    count, none = len(kinds), np.zeros(0, np.int32)
+    first = np.searchsorted([own for own, _ in edges], np.arange(count + 1)).astype(np.int32)
+    to = np.array([to for _, to in edges], np.int32)
+    ends = np.array(doubtful, np.int32).reshape(-1, 2).T
+    offsets, weak = np.arange(len(to)).astype(np.uint8) % 4, np.zeros(len(to), bool)
+    read = Edges(first, to, offsets, weak, (ends[0], ends[1]), (none, np.zeros(0, np.uint64)))
+    units = np.arange(count + 1, dtype=np.uint32) * (SIZE >> 4)
+    blocks = Blocks([ChunkTable(0x10000, 0x10000 + 16 * int(units[-1]), units[:-1], np.ones(count, bool))])
+    at = np.arange(len(words)) * 8 + VARIABLE.address
+    outside = Outside([VARIABLE], np.zeros(len(words), np.int64), np.array(words, np.int64), at, 0, 0)
+    columns = blocks.addresses(np.arange(count)), np.full(count, 48), np.zeros(count), np.array(kinds)
+    paths = block_paths(blocks, "memcheck", columns, [()], Ranges())
+    return HeapGraph("made", None, blocks, read, outside, {}, [], paths=paths)
+
+
+def test_words_that_memcheck_knows_to_be_pointers_hold_blocks_and_older_contents_hide_no_lost_one() -> None:
+    # Block 1 has an older pointer to 4, which is lost; nothing leads to 6.
+    edges = [(0, 1), (1, 4), (2, 3), (4, 5)]
+    doubtful = [(0, 2), (0, 7), (0, 8)]
+    kinds = [POINTER] * 4 + [NO_POINTER] * 2 + [POINTER, INTERIOR_POINTER, NO_POINTER]
+    found = known_heap(edges, doubtful, [0], kinds)
+    answers = Answers(found, found.graph())
+    leaks = answers.leaks(9)
+    assert (leaks.least_blocks, leaks.most_blocks) == (3, 4)
+    assert [one.message.split(",")[0] for one in found.notices] == ["2 blocks"]
+    held = {row.holder.name: row.holder.retained_blocks for row in answers.by_root}
+    assert held == {"variable": 5, "memory that only memcheck tells from its own": 1}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_blocks_that_are_certainly_lost_are_those_that_memcheck_finds_lost(seed: int) -> None:
+    rng = random.Random(seed)
+    count = 60
+    rows = sorted({(rng.randrange(count), rng.randrange(count)) for _ in range(90)})
+    edges = [row for row in rows if row[0] != row[1]]
+    doubtful = [edges.pop(rng.randrange(len(edges))) for _ in range(20)]
+    kinds = [rng.choice((NO_POINTER, INTERIOR_POINTER, POINTER)) for _ in range(count)]
+    found = known_heap(edges, doubtful, [rng.randrange(count) for _ in range(5)], kinds)
+    graph = found.graph()
+    lost, in_doubt = lost_blocks(graph, search(graph))
+    assert lost.tolist() == [kind == NO_POINTER for kind in kinds]
+    assert all(kinds[block] == INTERIOR_POINTER for block in np.flatnonzero(in_doubt))
 
 
 def chained(count: int, *, is_cycle: bool) -> Graph:
