@@ -59,6 +59,11 @@ def built(program: Program, name: str, compiler: str, level: tuple[str, ...]) ->
     return program(name, *flags, compiler="" if compiler == "g++" else "clang" if is_c else compiler)
 
 
+def gcc_version() -> int:
+    done = subprocess.run(["g++", "-dumpversion"], capture_output=True, text=True, check=True)
+    return int(done.stdout.partition(".")[0])
+
+
 def snapshots(run: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (run / "snapshots.jsonl").read_text().splitlines()]
 
@@ -199,7 +204,10 @@ class Counted(NamedTuple):
     functions: tuple[str, ...]
     sure: frozenset[str]  # which are counted in each build
     refused: frozenset[str] = frozenset()  # which are in none
-    marked: frozenset[str] = frozenset()  # which are counted by what gcc says of its statements
+    marked: frozenset[str] = (
+        frozenset()
+    )  # which are counted by what gcc, up to *newest*, says of its statements
+    newest: int = 99
 
 
 COUNTED = {
@@ -244,7 +252,10 @@ COUNTED = {
         ("slot_reset", "slot_add"), frozenset(), marked=frozenset({"slot_reset", "slot_add"})
     ),
     "inlined_reader": Counted(
-        ("Reader::read_value", "Reader::read_list"), frozenset(), marked=frozenset({"Reader::read_value"})
+        ("Reader::read_value", "Reader::read_list"),
+        frozenset(),
+        marked=frozenset({"Reader::read_value"}),
+        newest=15,
     ),
     # It inlines them by way of other files' functions, or of handlers.
     "inlined_elsewhere": Counted(
@@ -269,10 +280,11 @@ _OF_GCC = ("inlined_strings", "inlined_slots", "inlined_reader", "inlined_lost",
 def test_no_call_is_miscounted_without_a_word_whatever_the_compiler_has_made_of_it(
     program: Program, scratch: Path, name: str, compiler: str, level: tuple[str, ...]
 ) -> None:
-    functions, sure, refused, marked = COUNTED[name]
+    functions, sure, refused, marked, newest = COUNTED[name]
     target = built(program, name, compiler, level)
     target.touch()  # a source that is newer is not trusted
-    points = "".join(f'  - {{at: "{one}"}}\n' for one in functions)
+    # All hits are counted; a snapshot at each would take most of the time.
+    points = "".join(f'  - {{at: "{one}", hits: {{every: 100}}}}\n' for one in functions)
     played = play(f"engine: faults\npoints:\n{points}", scratch, program=target)
     own = {one: int(calls) for one, calls in re.findall(r"^(\S+) (\d+)$", played.out, re.M)}
     hits = {one: point["hits"] for one, point in zip(functions, played.facts["points"])}
@@ -285,7 +297,7 @@ def test_no_call_is_miscounted_without_a_word_whatever_the_compiler_has_made_of_
     counted = set(functions) - unclear - folded - unseen
     assert {one: hits[one] for one in counted} == {one: own[one] for one in counted}
     assert counted | unseen >= sure
-    assert counted | unseen >= marked or (compiler, level) != ("g++", ("-O2",))
+    assert counted | unseen >= marked or (compiler, level) != ("g++", ("-O2",)) or gcc_version() > newest
     assert unclear | unseen >= refused
     assert folded <= ({"first"} if name == "inlined_lost" else set())
 

@@ -52,6 +52,7 @@ __attribute__((noinline)) static void *run(void *) {
     lines.reserve(count);
     for (int n = 0; n < count; n++)
         lines.emplace_back(50 + n % 7, 'l');
+    __asm__ volatile("" ::"r"(&lines) : "memory"); // in memory, and not in pieces in several registers
     say("lines", before);
     pthread_barrier_wait(&filled);
     pthread_barrier_wait(&filled); // never
