@@ -20,8 +20,12 @@ TORCH = (
 ) / "gdbmem/python/torch/bin/python"
 # segsum() prints sizes for people: as numbers they are exact.
 _TOTALS = """
-import json, pickle, re, sys
-import torch.cuda._memory_viz as viz
+import importlib.util, json, pickle, re, sys
+# The module alone: to import torch takes seconds, and this needs nothing of it.
+(folder,) = importlib.util.find_spec("torch").submodule_search_locations
+place = importlib.util.spec_from_file_location("viz", f"{folder}/cuda/_memory_viz.py")
+viz = importlib.util.module_from_spec(place)
+place.loader.exec_module(viz)
 viz.Bytes = int
 found = []
 for path in sys.argv[1:]:
