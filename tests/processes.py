@@ -57,7 +57,7 @@ def without_main_thread(*, at_once: bool = True) -> Iterator[int]:
 
 def await_no_main_thread(pid: int) -> None:
     """Wait until the main thread of *pid* has ended."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while "State:\tZ" not in Path(f"/proc/{pid}/status").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.01)

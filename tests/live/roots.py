@@ -17,7 +17,7 @@ from typing import Optional
 
 import pytest
 
-from tests.live.user import environment
+from tests.live.user import SECONDS, environment
 
 MALLORY = 65529  # not the one of other tests, which look whether anything of theirs is left
 AS_MALLORY = ["setpriv", f"--reuid={MALLORY}", f"--regid={MALLORY}", "--clear-groups"]
@@ -155,7 +155,7 @@ def _end(file: Path) -> None:
 
 
 def _inner(outer: subprocess.Popen[str], name: str) -> int:
-    until = time.monotonic() + 20
+    until = time.monotonic() + SECONDS
     while time.monotonic() < until and outer.poll() is None:
         children = Path(f"/proc/{outer.pid}/task/{outer.pid}/children").read_text().split()
         with contextlib.suppress(OSError, IndexError):

@@ -24,7 +24,7 @@ from gdbmem.linux.process.process import process_facts
 from gdbmem.runs.run import Run
 from tests.conftest import Program
 from tests.cover import diagonals
-from tests.live.user import GDBMEM, User, at_terminal, environment, shell
+from tests.live.user import GDBMEM, SECONDS, User, at_terminal, environment, shell
 from tests.zoo.keeping import wait_until
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
@@ -52,7 +52,7 @@ def tracer_of(pid: int) -> int:
 
 def left_in_code(pid: int) -> dict[int, bytes]:
     """Wait until no breakpoint is left in the code of *pid*, for 10 s at most; return those that are."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + SECONDS
     with TargetSide(pid) as side:
         while (left := planted(pid, side)) and time.monotonic() < deadline:
             time.sleep(0.02)

@@ -16,7 +16,7 @@ from gdbmem.launch.attached import find_target
 from tests.conftest import Program
 from tests.libraries import needs_library, skip_without_library
 from tests.live.test_attach import PRELOADS, served, snap
-from tests.live.user import GDBMEM, shell
+from tests.live.user import GDBMEM, SECONDS, shell
 from tests.processes import without_main_thread
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
@@ -29,7 +29,7 @@ def status(pid: int, key: str) -> str:
 
 def stop(pid: int) -> None:
     os.kill(pid, signal.SIGSTOP)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + SECONDS
     while not status(pid, "State").startswith("T"):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -19,6 +19,7 @@ from gdbmem.errors import TargetError
 from gdbmem.inspection.live_process import explain_process
 from tests.conftest import Program
 from tests.live.explaining import explain, gdbmem, running
+from tests.live.user import SECONDS
 from tests.processes import without_main_thread
 
 
@@ -34,7 +35,7 @@ def test_no_such_process() -> None:
 
 def test_a_zombie() -> None:
     process = subprocess.Popen(["true"])
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + SECONDS
     while "State:\tZ" not in Path(f"/proc/{process.pid}/status").read_text():
         assert time.monotonic() < deadline
         time.sleep(0.01)
@@ -64,7 +65,7 @@ def test_one_that_a_gdb_holds_is_refused_with_what_to_type_there(program: Progra
             ["gdb", "-nx", "-q", "-p", str(target.pid)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL
         )
         try:
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + SECONDS
             while "TracerPid:\t0" in Path(f"/proc/{target.pid}/status").read_text():
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
@@ -179,7 +180,7 @@ def test_the_process_goes_on_as_if_nothing_had_been(program: Program) -> None:
         for _ in range(3):
             explain(target.pid)
         assert "TracerPid:\t0" in Path(f"/proc/{target.pid}/status").read_text()
-        deadline = time.monotonic() + 30  # it has to be scheduled once more before it sleeps again
+        deadline = time.monotonic() + SECONDS  # it has to be scheduled once more before it sleeps again
         while "State:\tS" not in Path(f"/proc/{target.pid}/status").read_text():
             assert time.monotonic() < deadline
         target.trim()  # it still answers

@@ -21,7 +21,7 @@ from gdbmem.linux.memory.maps import Counted, Mapping, count_pages, read_smaps, 
 from gdbmem.model.ledger import LAZILY_FREED
 from tests.conftest import Program
 from tests.live.explaining import Running, explain, heap_of, running
-from tests.live.user import GDBMEM
+from tests.live.user import GDBMEM, SECONDS
 
 KILLS = int(os.environ.get("GDBMEM_ROUNDS", "4"))
 TIMES = 2 * KILLS
@@ -242,7 +242,7 @@ def test_nothing_is_left_when_gdbmem_is_killed_while_it_has_a_copy(program: Prog
                 time.sleep(0.0007 * number)
                 met += is_held(target.pid) or children(target.pid) != ""
                 looking.kill()
-            deadline = time.monotonic() + 20
+            deadline = time.monotonic() + SECONDS
             while (children(target.pid) or is_held(target.pid)) and time.monotonic() < deadline:
                 time.sleep(0.002)
             assert children(target.pid) == "", "a zombie, or a copy that runs"

@@ -18,7 +18,7 @@ from gdbmem.linux.process.process import own_tid
 from gdbmem.linux.process.threads import activities, faults_by_thread, is_ending
 from gdbmem.series.store import Recording
 from tests.cover import cover
-from tests.live.user import GDBMEM
+from tests.live.user import GDBMEM, SECONDS
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 
@@ -211,7 +211,7 @@ def test_the_runtime_folder_of_a_launcher_that_is_killed_at_once_goes_too(tmp_pa
     done = subprocess.run([sys.executable, "-c", KILLED], capture_output=True, text=True, check=False)
     folder = Path(done.stdout.strip())
     assert folder.name.startswith("gdbmem-")
-    until = time.monotonic() + 10
+    until = time.monotonic() + SECONDS
     while folder.exists() and time.monotonic() < until:
         time.sleep(0.01)
     assert not folder.exists()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.linux.monitoring import limits
+from tests.live.user import SECONDS
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 
@@ -53,7 +54,7 @@ def test_the_guard_puts_it_back_if_the_holder_is_killed(second: Path) -> None:
     assert (second / "memory.high").read_text() != "max\n"
     os.kill(holder, signal.SIGKILL)
     os.waitpid(holder, 0)
-    until = time.monotonic() + 20
+    until = time.monotonic() + SECONDS
     while (second / "memory.high").read_text().strip() != "max" and time.monotonic() < until:
         time.sleep(0.01)
     assert (second / "memory.high").read_text().strip() == "max"

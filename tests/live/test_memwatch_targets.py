@@ -223,7 +223,7 @@ def test_a_system_call_in_an_inlined_function_is_not_ended_by_the_wait_for_its_e
 
 def await_futex(pid: int) -> None:
     """Return once the main thread of *pid* sleeps in a futex call, and a second thread is there."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         call = Path(f"/proc/{pid}/syscall").read_text().split()[0]
         if call in ("202", "98") and len(list(Path(f"/proc/{pid}/task").iterdir())) == 2:
@@ -234,7 +234,7 @@ def await_futex(pid: int) -> None:
 
 def waiting_child(parent: int) -> int:
     """Return the child of *parent* once it sleeps in a futex call with a second thread beside it."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SECONDS
     while time.monotonic() < deadline:
         children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
         if children:

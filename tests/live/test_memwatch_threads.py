@@ -18,6 +18,7 @@ from gdbmem.setup.gdb_python import loader_file
 from tests.conftest import PROGRAMS
 from tests.cover import cover
 from tests.live.memwatching import line_of, run_gdb, steps
+from tests.live.user import SECONDS
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
 
@@ -200,7 +201,7 @@ def interrupted(program: Path, folder: Path, *commands: str, marker: str) -> str
             [*argv, str(program)], stdin=subprocess.PIPE, stdout=output, stderr=output, cwd=folder
         )
         assert child.stdin is not None
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + SECONDS
         while marker not in log.read_text() and time.monotonic() < deadline:
             time.sleep(0.05)
         wait_until_it_runs_on(child.pid)

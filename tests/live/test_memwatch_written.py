@@ -16,6 +16,7 @@ import pytest
 
 from gdbmem.setup.gdb_python import loader_file
 from tests.live.memwatching import line_of, run_gdb
+from tests.live.user import SECONDS
 
 pytestmark = [pytest.mark.needs("gdb", "gcc"), pytest.mark.usefixtures("no_process_left")]
 
@@ -142,7 +143,7 @@ def test_a_killed_gdb_leaves_nothing_in_the_program(program: Program, scratch: P
             str(script),
         ]
         with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as gdb:
-            end = time.monotonic() + 20
+            end = time.monotonic() + SECONDS
             while " uw" not in smaps.read_text() and time.monotonic() < end:
                 time.sleep(0.01)
             assert " uw" in smaps.read_text()

@@ -27,7 +27,7 @@ from gdbmem.model.series import TREE
 from gdbmem.runs.run import DATABASE
 from gdbmem.series.store import Recording
 from tests.conftest import Program
-from tests.live.user import GDBMEM, at_terminal, environment, shell
+from tests.live.user import GDBMEM, SECONDS, at_terminal, environment, shell
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 
@@ -81,7 +81,7 @@ def awake(starts: Callable[..., subprocess.Popen[bytes]]) -> subprocess.Popen[by
 
 def wait_until(holds: Callable[[], bool], watching: Optional[subprocess.Popen[bytes]] = None) -> None:
     """Wait until it *holds*, or for the end of the monitor that is to bring it about."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SECONDS
     while not holds():
         assert watching is None or watching.poll() is None, f"it ended with {watching.returncode}"
         assert time.monotonic() < deadline, "it never came"

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.linux.monitoring.children import listen
-from tests.live.user import GDBMEM
+from tests.live.user import GDBMEM, SECONDS
 
 RANK = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "PMIX_NAMESPACE": "1807"}
 PROGRAM = ["sh", "-c", "echo program; exit 7"]
@@ -64,7 +64,7 @@ def test_the_other_ranks_run_the_program_as_if_gdbmem_were_not_there(scratch: Pa
 
 def scraped(port: int, wanted: set[str]) -> str:
     """Return the numbers served on *port* once they are those of the ranks *wanted*."""
-    deadline, text = time.monotonic() + 30, ""
+    deadline, text = time.monotonic() + SECONDS, ""
     while time.monotonic() < deadline:
         with (
             contextlib.suppress(OSError),

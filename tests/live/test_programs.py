@@ -13,6 +13,7 @@ from typing import Callable
 import pytest
 
 from tests.conftest import PROGRAMS
+from tests.live.user import SECONDS
 from tests.processes import MARKER, marked_processes
 
 pytestmark = pytest.mark.needs("gcc", "g++", "nm")
@@ -67,7 +68,7 @@ def test_a_process_that_outlived_its_parent_is_found_by_its_mark(monkeypatch: py
     )
     pid = int(started.stdout)
     try:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + SECONDS
         while "sleep 60" not in marked_processes("test-of-the-guard").get(pid, ""):  # between fork and exec
             assert time.monotonic() < deadline
             time.sleep(0.02)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.live.user import GDBMEM
+from tests.live.user import GDBMEM, SECONDS
 
 pytest.importorskip("prometheus_client", reason="an optional dependency: pip install prometheus_client")
 pytestmark = [pytest.mark.usefixtures("no_process_left"), pytest.mark.needs("prometheus")]
@@ -68,7 +68,7 @@ def test_prometheus_stores_what_a_monitor_serves(scratch: Path) -> None:
         cwd=scratch, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        deadline = time.monotonic() + 40
+        deadline = time.monotonic() + SECONDS
         found: list[dict[str, Any]] = []
         while not found:
             assert time.monotonic() < deadline, "Prometheus never answered with our number"

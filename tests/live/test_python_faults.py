@@ -26,7 +26,7 @@ from gdbmem.linux.memory.process_memory import ProcMemory
 from tests.cover import cover
 from tests.live.explaining import Running, gdbmem, running
 from tests.live.python_programs import FORKED, PAUSE, every_third, pythons, version
-from tests.live.user import GDBMEM
+from tests.live.user import GDBMEM, SECONDS
 
 pytestmark = pytest.mark.usefixtures("no_process_left")
 ACTIONS = ("objects", "arenas", "traces", "stack")
@@ -58,7 +58,7 @@ def is_refused(done: subprocess.CompletedProcess[str], sentence: str) -> None:
 
 def runs_on(target: Running) -> None:
     """Assert that the process is neither stopped nor traced, and goes on when it is asked to."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + SECONDS
     while True:
         status = Path(f"/proc/{target.pid}/status").read_text()
         if re.search(r"^State:\s+[RS]", status, re.M) and re.search(r"^TracerPid:\s+0$", status, re.M):

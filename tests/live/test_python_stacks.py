@@ -14,6 +14,7 @@ from typing import Any
 from gdbmem.allocators.cpython.code_objects import LineTable, line_of
 from tests.live.explaining import Running, gdbmem, running
 from tests.live.python_programs import every_third
+from tests.live.user import SECONDS
 
 # Whether all threads but the main one are in os.read(), by the number of its system call.
 ALL_READ = """
@@ -185,7 +186,7 @@ def test_a_hostile_name_of_a_file_does_not_reach_the_terminal() -> None:
 def test_a_stopped_process_stays_stopped() -> None:
     with running([sys.executable, "-c", "import os; os.write(1, b'ready\\n'); os.read(0, 1)"]) as target:
         os.kill(target.pid, signal.SIGSTOP)
-        end = time.monotonic() + 10
+        end = time.monotonic() + SECONDS
         while "T (stopped)" not in Path(f"/proc/{target.pid}/status").read_text():
             assert time.monotonic() < end
         assert answer(target.pid)["threads"][0]["frames"]

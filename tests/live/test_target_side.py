@@ -19,7 +19,7 @@ from tests.conftest import Program
 from tests.cover import diagonals
 from tests.libraries import needs_library
 from tests.live.test_attach import PRELOADS, Served, served, snap
-from tests.live.user import environment
+from tests.live.user import SECONDS, environment
 
 pytestmark = [
     pytest.mark.needs("gdb", "gcc", "setpriv", "unshare"),
@@ -178,7 +178,7 @@ def test_the_folder_there_goes_also_when_the_launcher_is_killed() -> None:
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         helper = int(done.stdout)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + SECONDS
         while (stat_of(helper) is not None or folders_there()) and time.monotonic() < deadline:
             time.sleep(0.01)
         assert folders_there() == []
