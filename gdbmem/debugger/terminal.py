@@ -63,10 +63,15 @@ def symbol_at(address: int, *, demangled: Optional[bool] = None) -> str:
     *demangled*: or not, whatever the user's `set print demangle` is.
     """
     setting = "" if demangled is None else f"with print demangle {'on' if demangled else 'off'} -- "
+    command = f"{setting}info symbol {address:#x}"
     try:
-        name, found, _ = gdb_text(f"{setting}info symbol {address:#x}").partition(" in section ")
+        try:
+            text = gdb_text(command)
+        except gdb.error:  # not in each language
+            text = gdb_text(f"with language c -- {command}")
     except gdb.error:
         return ""
+    name, found, _ = text.partition(" in section ")
     return name if found else ""
 
 
