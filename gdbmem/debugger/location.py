@@ -11,7 +11,8 @@ from typing import Optional
 
 import gdb
 
-from gdbmem.debugger.terminal import file_name, library_at, symbol_at
+from gdbmem.debugger.terminal import file_name, gdb_text, library_at, symbol_at
+from gdbmem.errors import UsageError
 
 
 def frames_from(frame: Optional[gdb.Frame], most: int) -> Iterator[gdb.Frame]:
@@ -196,15 +197,20 @@ def is_behind_inlined(address: int) -> bool:
 
 
 def _nested_blocks(address: int) -> list[gdb.Block]:
-    """Return the blocks of functions that gdb has around *address*, innermost first."""
+    """Return the blocks of functions that gdb has around *address*, innermost first, up to the last that spans it."""
+    found = _functions_around(address)
+    while found and not found[-1].start <= address < found[-1].end:
+        found.pop()
+    return found
+
+
+def _functions_around(address: int) -> list[gdb.Block]:
     found: list[gdb.Block] = []
     block = gdb.block_for_pc(address)
     while block is not None and not block.is_static and not block.is_global:
         if block.function is not None:
             found.append(block)
         block = block.superblock
-    while found and not found[-1].start <= address < found[-1].end:
-        found.pop()
     return found
 
 
@@ -272,10 +278,67 @@ def _has_entries() -> bool:
     return bool(str(gdb.execute("complete maintenance info blocks", to_string=True)).strip())
 
 
+# Code that gdb takes for another function's.
+#
+# GCC 12 gives functions inlined into coroutines ranges that lie in other functions. gdb 13 then finds a function none
+# of whose ranges has the address, and ends when a breakpoint is set there.
+
+
+_MOST_LINES = 20  # that are tried in place of one
+_RANGE = re.compile(r"^Address range 0x([0-9a-f]+) to 0x([0-9a-f]+):$", re.MULTILINE)
+
+
+def ends_gdb_at(address: int) -> bool:
+    """Return whether gdb takes *address* for code of a function none of whose ranges has it."""
+    symbol, _, offset = symbol_at(address, demangled=False).partition(" + ")
+    entries = (int(one.function.value().address) for one in _functions_around(address))
+    named = ((entry, symbol_at(entry, demangled=False)) for entry in entries)
+    # The first that is no inlined function's.
+    entry, name = next((one for one in named if one[1] and not _WITHIN.search(one[1])), (0, ""))
+    if entry <= address - int(offset or 0) or _WITHIN.sub("", symbol) == name:
+        return False  # gdb goes by the symbol
+    ranges = _RANGE.findall(gdb_text(f"with language c -- disassemble {entry:#x}"))
+    return bool(ranges) and not any(int(start, 16) <= address < int(end, 16) for start, end in ranges)
+
+
+class NoBreakpointError(UsageError):
+    """gdb can't set a breakpoint there."""
+
+
+def check_breakpoint_at(address: int) -> None:
+    """Raise NoBreakpointError if gdb would end when it sets a breakpoint at *address*."""
+    if not ends_gdb_at(address):
+        return
+    place = gdb.find_pc_line(address)
+    file = PurePath(file_name(place.symtab)).name if place.symtab is not None else "?"
+    other = _line_behind(address, place.symtab, file)
+    raise NoBreakpointError(
+        f"gdb would end at a breakpoint at {address:#x} ({file}:{place.line}), which the program's debug information"
+        " puts into another function",
+        hint=(f"put the point on {other}, or " if other else "") + "compile that file with -O1",
+    )
+
+
+def _line_behind(address: int, symtab: Optional[gdb.Symtab], file: str) -> str:
+    """Return the next line of the function where gdb can set breakpoints, as ``file:line``; "" if there is none."""
+    symbol, tried = symbol_at(address).partition(" + ")[0], {gdb.find_pc_line(address).line}
+    for row in symtab.linetable() if symtab is not None else ():
+        if row.pc <= address or row.line in tried or symbol_at(row.pc).partition(" + ")[0] != symbol:
+            continue
+        tried.add(row.line)
+        if len(tried) > _MOST_LINES:
+            break
+        with suppress(gdb.error):
+            places = gdb.decode_line(f"{file}:{row.line}")[1] or ()
+            if places and all(one.line == row.line and not ends_gdb_at(one.pc) for one in places):
+                return f"{file}:{row.line}"
+    return ""
+
+
 # Expressions and names of types that gdbmem writes: they are C's, whatever language the program is written in.
 #
 # gdb reads each in the language of the selected frame: Rust knows no symbol without debug information and no `unsigned
-# long`, Pascal and Ada no `&`, Modula-2 no 0x.
+# long`, Pascal and Ada no `&`, Modula-2 no 0x and no number of more than 32 bits.
 
 
 def c_value(expression: str) -> gdb.Value:

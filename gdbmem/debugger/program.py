@@ -17,7 +17,7 @@ from typing import Callable, Optional, Union
 import gdb
 
 from gdbmem.debugger.command import warn
-from gdbmem.debugger.location import VGDB_PID, c_value, program_file
+from gdbmem.debugger.location import VGDB_PID, c_value, check_breakpoint_at, gdb_setting, program_file
 from gdbmem.debugger.terminal import gdb_text
 from gdbmem.errors import TargetError, UsageError
 from gdbmem.linux.memory.process_memory import random_bytes
@@ -337,7 +337,13 @@ class InternalBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module 
     """A breakpoint at an address or a location that is in none of gdb's lists, and of whose stop gdb says nothing."""
 
     def __init__(self, place: Union[int, str]) -> None:
-        super().__init__(place if isinstance(place, str) else f"*{place:#x}", internal=True)
+        """Raises UsageError where gdb would end."""
+        location = place if isinstance(place, str) else f"*{place:#x}"
+        is_address = location.startswith("*0x")
+        if is_address:
+            check_breakpoint_at(int(location[1:], 16))
+        with gdb_setting("language", "c") if is_address else contextlib.nullcontext():
+            super().__init__(location, internal=True)
         self.silent = True
 
 

@@ -6,12 +6,13 @@ import argparse
 import re
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Callable, Optional, Protocol
 
 import gdb
 
 from gdbmem.debugger.command import Command, say, warn
-from gdbmem.debugger.location import BlockKey, stack_pointer
+from gdbmem.debugger.location import BlockKey, NoBreakpointError, check_breakpoint_at, stack_pointer
 from gdbmem.debugger.memwatch.driving.function_code import code_chosen_for, has_loop_at
 from gdbmem.debugger.native.inferior import program
 from gdbmem.debugger.native.snapshot import ready
@@ -108,6 +109,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         *note* gets a sentence about calls that can't be counted.
         """
         place = code_chosen_for(location)
+        _check_places(place)
         super().__init__(place)
         refuse_neighbour(self)
         self._at_prompt = at_prompt and session.native is not None
@@ -123,6 +125,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
         self._pace = _Pace()
         self._repeated = RepeatedHits()
         self._spent = False  # has done all requested actions, and is disabled
+        self._refused = set[str]()  # why ends of calls are not seen
         self._note = note or (lambda sentence: warn(sentence, slug="inlined-unclear"))
         try:
             if place != location:
@@ -165,7 +168,7 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
             return False
         try:
             if self._returns is not None:
-                self._returns.arm(self.hits)
+                self.follow_call(self.hits)
                 return False
             return _act(self._action, self.hits)
         finally:
@@ -232,9 +235,15 @@ class ActionBreakpoint(gdb.Breakpoint):  # type: ignore[misc]  # gdb's module ha
             return self._fail(str(error))
 
     def follow_call(self, hit: int) -> None:
-        """Act when the function that replaces the one around an inlined call returns."""
-        if self._returns is not None:
+        """Act when the function that has just been entered returns, be it in place of one with an inlined call."""
+        if self._returns is None:
+            return
+        try:
             self._returns.arm(hit)
+        except NoBreakpointError as error:
+            if str(error) not in self._refused:
+                self._refused.add(str(error))
+                self._note(f"no end of a call of '{self.location}' is seen there: {error}")
 
     def note(self, sentence: str) -> None:
         """Say what can't be counted."""
@@ -296,6 +305,14 @@ def rearm_all() -> None:
     for known in gdb.breakpoints():
         if isinstance(known, ActionBreakpoint):
             known.rearm()
+
+
+def _check_places(location: str) -> None:
+    """Raise UsageError if gdb would end when it sets a breakpoint at *location*."""
+    with suppress(gdb.error):  # not loaded yet
+        for place in gdb.decode_line(location)[1] or ():
+            if place.pc is not None:
+                check_breakpoint_at(place.pc)
 
 
 def _check_condition(location: str, condition: str, inlined: Sequence[tuple[int, BlockKey]]) -> None:

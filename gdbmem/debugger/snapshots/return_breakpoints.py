@@ -60,16 +60,17 @@ class Returns:
         self._breakpoints.clear()
 
     def arm(self, hit: int) -> None:
+        """Wait for the return of the function just entered; raises NoBreakpointError where gdb can't."""
         place = _return_place()
         thread, pointer = gdb.selected_thread().ptid, stack_pointer(gdb.newest_frame())
         # A call whose frame is where a new one begins has been left; one below it, unless this is another stack.
         self._leave([c for c in self._pending if c.thread == thread and c.stack_pointer == pointer])
         self._leave_below(thread, pointer)
-        self._pending.append(_Call(thread, place, pointer, hit))
         if place.address not in self._breakpoints:
             self._breakpoints[place.address] = OwnedBreakpoint(
                 place.address, functools.partial(self.returned, place.address), self, commands=self._commands
             )
+        self._pending.append(_Call(thread, place, pointer, hit))
 
     def _leave_below(self, thread: tuple[int, int, int], pointer: int) -> None:
         below = [c for c in self._pending if c.thread == thread and c.stack_pointer < pointer]
