@@ -181,8 +181,19 @@ def declared_at(
     return found[0] if len(found) == 1 else None
 
 
+def is_only_declared(symtab: Optional[gdb.Symtab], number: int, name: str) -> bool:
+    """Return whether the definition of the function *name* begins on this line, which does not call it."""
+    lines = source_lines(symtab)
+    return number in defined_on(lines, name) and len(mentions(name_pattern(name), lines[number - 1])) == 1
+
+
 def _call_pattern(function: str) -> str:
     return name_pattern(function) + r"(?=\s*\()"
+
+
+def comes_to(lines: Sequence[str], function: str, wanted: str) -> bool:
+    """Return whether a *function* of these *lines* calls the *wanted* one, by way of others, too."""
+    return _comes_to(lines, split_function(function).parts[-1], split_function(wanted).parts[-1], set())
 
 
 def _comes_to(lines: Sequence[str], function: str, wanted: str, seen: set[str]) -> bool:

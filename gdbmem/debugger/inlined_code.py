@@ -25,7 +25,9 @@ from gdbmem.debugger.function_source import (
     are_calls_known,
     calls_itself,
     calls_to,
+    comes_to,
     declared_at,
+    is_only_declared,
     line_text,
     names,
     only_write,
@@ -40,7 +42,15 @@ from gdbmem.debugger.stopping.signals import interruptible
 from gdbmem.debugger.terminal import file_name, gdb_text, library_at, symbol_at
 from gdbmem.steps.quiet_lines import Instruction
 from gdbmem.symbols.function_names import split_function
-from gdbmem.symbols.function_text import find_function, functions_at, mentions, surely_called, surely_calls
+from gdbmem.symbols.function_text import (
+    find_function,
+    functions_at,
+    mentions,
+    name_pattern,
+    surely_called,
+    surely_calls,
+    without_inner,
+)
 from gdbmem.symbols.unwind_tables import find_landing_pads
 
 Calls = tuple[BlockKey, ...]
@@ -59,7 +69,7 @@ _MAY_THROW = re.compile(r"<_Z(?!S|NK?S[ta]|n[aw]|d[al])|<[^>@]*\(|^call\s+\*")  
 _RETURNS_TWICE = re.compile(r"<(?:_{0,2}(?:sig)?setjmp|getcontext)(?:@|>|\+)")
 _CATCHES = re.compile(r"<__cxa_begin_catch(@|>|\+)")
 _HANDLES = re.compile(r"<__cxa_(?:begin_catch|end_catch|\w*exception\w*)(@|>|\+)")
-_PADDING = re.compile(r"^(?:(?:cs|data16|xchg %ax,%ax|nop\w*|int3)\b)")
+_PADDING = re.compile(r"^(?:(?:cs|data16|xchg\s+%ax,%ax|nop\w*|int3)\b)")
 _LOADS_ADDRESS = re.compile(r"^lea\s+(?:.*,%(?P<register>\w+)|(?P<other>\w+),.*)\s+# 0x(?P<at>[0-9a-f]+)")
 _INDEXES = re.compile(r"\(%(\w+),%\w+,[48]\)|\[(\w+)\+\w+\*[48]")
 _TABLE_AT = re.compile(r"^(?:bnd |notrack )*jmpq?\s+(?:\*0x([0-9a-f]+)\(|.*\[.*0x([0-9a-f]+)\])")
@@ -208,8 +218,12 @@ class _Statement(NamedTuple):
     """A statement that control passes."""
 
     function: Optional[tuple[str, int]]  # that it belongs to; None: a call of the wanted one begins
+    line: int = 0  # 0: of several statements
     calls: bool = False  # the wanted function, each time
     follows_call: bool = False  # a statement that calls it each time is directly in front
+    name: str = ""  # of the function
+    is_inside: bool = False  # of a call that has begun
+    is_outside: bool = False  # of no call: of the function around all of them, to which they do not come
 
 
 class _Reader:
@@ -240,6 +254,7 @@ class _Reader:
         self._calls: dict[int, Calls] = {}
         self._chains: dict[int, Calls] = {}  # of any function, innermost first
         self._blocks: dict[Calls, gdb.Block] = {}  # of what is inlined, by those around it, innermost first
+        self._parts: dict[Calls, bool] = {}  # whether the innermost is the rest of a function that was split
         self._known: dict[BlockKey, bool] = {}  # whether calls of the function are wanted
         self._lines: dict[BlockKey, tuple[str, int]] = {}
         self._successors: dict[int, list[int]] = {}
@@ -372,27 +387,29 @@ class _Reader:
         self._calls[address] = calls
 
     def _join_parts(self) -> None:
-        """Count one call where the function was split in two, and its second part inlined into the first.
+        """Count one call where the function was split in two, and its second part inlined into the first."""
+        for address, chain in self._chains.items():
+            places = [
+                at for at, key in enumerate(chain) if self._known[key] and not self._is_part(chain[at:])
+            ]
+            calls = [chain[at] for at in reversed(places)]
+            self._calls[address] = tuple(key for outer, key in zip((None, *calls), calls) if key != outer)
 
-        The compiler gives such a call the line at which the function is declared, before all lines of its body. If that
-        is on the same line, it may as well be a call of the function by itself.
+    def _unsplit(self, calls: Calls) -> Calls:
+        """Return the functions inlined into each other without the second parts of those that were split."""
+        return tuple(key for at, key in enumerate(calls) if not self._is_part(calls[at:]))
+
+    def _is_part(self, calls: Calls) -> bool:
+        """Return whether the innermost of the *calls* is the second part of the function around it.
+
+        The compiler gives that the line on which the function is declared.
         """
-        numbers = [
-            spot.line.number
-            for address, calls in self._calls.items()
-            if calls and self._chains[address][:1] == calls[-1:]
-            and (spot := self._code.spot(address)) is not None and spot.line is not None
-        ]  # fmt: skip
-        first = min(numbers, default=0)
-        is_own = self._is_wanted(self._block)
-        if is_own:
-            first = max(first, int(self._block.function.line) + 1)
-        for address, calls in self._calls.items():
-            self._calls[address] = tuple(
-                key
-                for outer, key in zip((None, *calls), calls)
-                if (outer is None and not is_own) or (key != outer and self._lines[key][1] >= first)
+        if calls not in self._parts:
+            part, around = self._blocks[calls].function, self._blocks.get(calls[1:], self._block).function
+            self._parts[calls] = str(part) == str(around) and is_only_declared(
+                part.symtab, part.line, str(part)
             )
+        return self._parts[calls]
 
     def _connect(self) -> None:
         """Find where control goes from each instruction within the function."""
@@ -779,28 +796,52 @@ class _Reader:
         """Return whether a statement that surely calls the function is passed, or gone past, without a mark."""
         passed = self._statements(marks, begin)
         everyone = frozenset(one.function for rows in passed.values() for one in rows if one.follows_call)
-        todo = [(at, _Statement(None).function, everyone) for at in self._root_set]
+        todo = [(at, _Statement(None).function, everyone, False, False) for at in self._root_set]
         seen = set(todo)
         while todo:
-            at, calling, left = todo.pop()
+            at, calling, left, is_outside, jumped = todo.pop()
+            in_front = self._lines_in_front(at) if jumped and at in passed else ()
             for one in passed.get(at, ()):
                 if one.function is None:
-                    calling, left = None, frozenset()
-                elif one.function == calling or (one.follows_call and one.function in left):
+                    calling, left, is_outside = None, frozenset(), False
+                elif (
+                    one.function == calling
+                    or (one.follows_call and one.function in left and one.line not in in_front)
+                    or (one.is_inside and is_outside)
+                ):
                     return True
                 else:
                     calling = one.function if one.calls else calling
                     left |= {one.function} & everyone
-            new = {(after, calling, left) for after in self._successors[at]} - seen
+                    is_outside = is_outside or one.is_outside
+            behind = self._instructions[at].behind
+            new = {
+                (after, calling, left, is_outside, after != behind) for after in self._successors[at]
+            } - seen
             seen |= new
             todo += new
             self._spend(len(new))
         return False
 
+    def _lines_in_front(self, at: int) -> set[int]:
+        """Return the lines of the code that runs into *at*: a jump there does not pass the end of their statements."""
+        found = set[int]()
+        while True:
+            before = [one for one in self._predecessors[at] if self._instructions[one].behind == at]
+            if not before or self._instructions[before[0]].target == at:
+                return found
+            at = before[0]
+            line = self._line(at)
+            found |= {line.number} if line is not None else set()
+            if len(self._predecessors[at]) != 1:
+                return found
+
     def _statements(self, marks: Marks, begin: Place) -> dict[int, list[_Statement]]:
         """Return which statements are passed at each address, in order."""
         body = find_function(source_lines(marks.symtab), self._name, marks.declared[0])
         kinds = dict[int, _Statement]()
+        name = name_pattern(self._name)
+        around = split_function(str(self._block.function)).parts[-1]
         for symtab in self._symtabs():
             lines = source_lines(symtab)
             rows = [one for one in of_file(marks.rows, symtab) if one.column and 0 < one.line <= len(lines)]
@@ -811,8 +852,13 @@ class _Reader:
                 is_alone = body is not None and not mentions(re.escape(function), body.body)
                 statements[line, column] = _Statement(
                     (file_name(symtab), number),
+                    line if not mentions(name, lines[line - 1]) else 0,
                     surely_calls(lines, line, column, self._name),
                     is_alone and surely_called(lines, line, column, self._name),
+                    function if (line, column) != marks.declared else "",
+                    is_outside=function == around
+                    and without_inner(lines[line - 1]) == lines[line - 1]
+                    and not comes_to(lines, self._name, around),
                 )
             kinds.update(
                 {
@@ -826,10 +872,20 @@ class _Reader:
         found: dict[int, list[_Statement]] = {}
         for row in marks.rows:
             if id(row) in kinds:
-                found.setdefault(row.address, []).append(kinds[id(row)])
+                found.setdefault(row.address, []).append(self._in_chain(kinds[id(row)], row.address))
         for at in (at for at, effect in self._effects.items() if self._called(effect) == name):
             found.setdefault(at, []).append(_Statement(None))
         return found
+
+    def _in_chain(self, statement: _Statement, at: int) -> _Statement:
+        """Return the *statement* with what the functions inlined *at* its address tell of it."""
+        chain = self._chains[at]
+        depth = max((number for number, key in enumerate(chain, 1) if self._known[key]), default=0)
+        names = [split_function(key[2]).parts[-1:] for key in chain[:depth]]
+        is_lambda = any("lambda" in key[2] for key in chain)  # whose source stands in another function
+        return statement._replace(
+            is_inside=(statement.name,) in names, is_outside=statement.is_outside and not is_lambda
+        )
 
     def _are_marked(self, begins: Counter[int], described: Mapping[BlockKey, AbstractSet[int]]) -> bool:
         """Return whether each of the calls *described* has one of the marks."""
@@ -1006,25 +1062,26 @@ class _Reader:
         """
         made = Counter[tuple[Calls, str]]()
         for calls, block in self._blocks.items():
-            if not self._known.get(calls[0]) or self._members[calls[0]]:
-                made[calls[1:], split_function(str(block.function)).parts[-1]] += 1
+            is_described = not self._known.get(calls[0]) or self._members[calls[0]]
+            if is_described and not self._is_part(calls):
+                made[self._unsplit(calls[1:]), split_function(str(block.function)).parts[-1]] += 1
         for at, effect in self._effects.items():
             if called := self._called(effect):
-                made[self._chains[at], called] += 1
+                made[self._unsplit(self._chains[at]), called] += 1
         own = [line.number for at, chain in self._chains.items() if not chain and (line := self._line(at))]
         last = {chain: at for at, chain in self._chains.items()}
         files = {chain: gdb.find_pc_line(at).symtab for chain, at in last.items()}
         files.update({calls[1:]: block.function.symtab for calls, block in self._blocks.items()})
         found = {
             calls: calls_to(block.function, files.get(calls), self._name)
-            for calls, block in self._blocks.items()
-        }
+            for calls, block in self._blocks.items() if not self._is_part(calls)
+        }  # fmt: skip
         found[()] = calls_to(self._block.function, function_symtab(self._block), self._name, own)
         blocks = {**self._blocks, (): self._block}
         known = {split_function(str(blocks[calls].function)).parts[-1] for calls, one in found.items() if one}
         known |= {function for source in found.values() for function in source or ()}
         return found[()] is not None and all(
-            number <= made[calls, function]
+            number <= made[self._unsplit(calls), function]
             for calls, source in found.items() if source and not any(map(self._known.get, calls))
             for function, number in source.items()
         ) and are_calls_known(self._symtabs(), self._name, known)  # fmt: skip
