@@ -11,6 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from gdbmem.api.heaps import HeapQuery, heap, heap_of_core
+from gdbmem.linux.elf.corefile import CoreFile
+from gdbmem.linux.memory.maps import read_maps
 from tests.conftest import Program
 from tests.live.explaining import gdbmem, running
 
@@ -35,6 +37,12 @@ def told(program: Program) -> Iterator[Told]:
         members = {name: int(at, 16) for name, at in (row.split() for row in rows)}
         decoder, codec_rows, second, hidden = (int(word, 16) for word in first.split())
         yield Told(target.pid, decoder, codec_rows, second, hidden, members)
+
+
+def core_of(pid: int, folder: Path) -> Path:
+    command = ["gcore", "-o", str(folder / "core"), str(pid)]
+    subprocess.run(command, check=True, capture_output=True, timeout=60)
+    return next(folder.glob("core.*"))
 
 
 def block_of(told: Told, expression: str) -> int:
@@ -67,10 +75,7 @@ def test_a_member_an_element_or_what_a_pointer_leads_to_names_the_block_as_the_p
 
 @pytest.mark.needs("gdb")
 def test_a_member_in_a_core_is_where_gdb_prints_it(told: Told, program: Program, tmp_path: Path) -> None:
-    subprocess.run(
-        ["gcore", "-o", str(tmp_path / "core"), str(told.pid)], check=True, capture_output=True, timeout=60
-    )
-    core, file = next(tmp_path.glob("core.*")), program("heap_expressions", "-O0")
+    core, file = core_of(told.pid, tmp_path), program("heap_expressions", "-O0")
     asked = ["whole.next->list", "of_thread.items[1].of_base", "whole.rows[1][2]->of_base"]
     for expression in asked:
         words = [
@@ -87,6 +92,18 @@ def test_a_member_in_a_core_is_where_gdb_prints_it(told: Told, program: Program,
         view = heap_of_core(core, None, HeapQuery(expression=expression, top=1))
         assert view.block is not None
         assert f"= {view.block.block.address:#x}\n" in printed, expression
+
+
+@pytest.mark.needs("gdb")
+def test_the_heap_in_a_core_is_where_it_was_in_the_process_also_without_randomised_addresses(
+    program: Program, tmp_path: Path
+) -> None:
+    if subprocess.run(["setarch", "-R", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("addresses can't be made equal here")
+    with running(["setarch", "-R", program("heap_expressions", "-O0")]) as target:
+        heaps = [(one.start, one.end) for one in read_maps(target.pid) if one.name == "[heap]"]
+        core = core_of(target.pid, tmp_path)
+    assert [(one.start, one.end) for one in CoreFile(core).mappings() if one.name == "[heap]"] == heaps
 
 
 @pytest.mark.parametrize(

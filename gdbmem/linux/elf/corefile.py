@@ -159,12 +159,16 @@ class CoreFile:
     def _with_names(self, mappings: list[Mapping]) -> list[Mapping]:
         """Name the heap and the main stack as /proc/PID/maps would; a core doesn't."""
         named = list(mappings)
-        program = next((m.name for m in mappings if m.name), "")
-        end = max((m.end for m in mappings if m.name == program), default=0)
+        first = next((m for m in mappings if m.name), None)
+        program = first.name if first is not None else ""
+        image = read_image(self, first.start, program) if first is not None else None
+        # Without randomised addresses the heap begins where the program's zeroed data end.
+        zeroed = max((end for _, end in image.writable), default=0) if image is not None else 0
+        end = max((zeroed, *(m.end for m in mappings if m.name == program)))
         for number, mapping in enumerate(mappings):
             if mapping.name or "w" not in mapping.permissions:
                 continue
-            if end < mapping.start < end + (1 << 36) and all(m.name != "[heap]" for m in named):
+            if end <= mapping.start < end + (1 << 36) and all(m.name != "[heap]" for m in named):
                 named[number] = mapping._replace(name="[heap]")
             if self.threads and mapping.start <= self.threads[0].stack_pointer < mapping.end:
                 named[number] = mapping._replace(name="[stack]")
