@@ -79,7 +79,14 @@ _GROUPS = 3  # below each holder
 _LEAST_SHARE = 0.05  # of the heap, that a group below a holder retains
 
 
-Kind = Union[int, Sequence[str]]  # usable bytes of each block, or the mangled names of a class
+class Size(NamedTuple):
+    """The blocks of a size, of nodes only if these are asked for."""
+
+    bytes: int  # usable
+    structure: str = ""  # tree, list; "": any
+
+
+Kind = Union[Size, Sequence[str]]  # or the mangled names of a class
 
 
 class DebugInformation(Protocol):
@@ -330,9 +337,12 @@ class Answers:
     def blocks_of(self, kind: Kind) -> Any:
         """Return the numbers of the live blocks of *kind*."""
         np = import_numpy()
-        if isinstance(kind, int):
-            size = kind + self.found.blocks.header_bytes
-            return np.flatnonzero(self.graph.live & (np.diff(self.graph.unit).astype(np.int64) << 4 == size))
+        if isinstance(kind, Size):
+            size = kind.bytes + self.found.blocks.header_bytes
+            is_one = self.graph.live & (np.diff(self.graph.unit).astype(np.int64) << 4 == size)
+            if kind.structure:
+                is_one &= self.graph.trees if kind.structure == "tree" else self.graph.lists
+            return np.flatnonzero(is_one)
         wanted = np.array([name in kind for name in self.class_names])
         return np.flatnonzero(self.graph.live & wanted[self.class_of])
 

@@ -7,12 +7,13 @@ from contextlib import suppress
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
-from gdbmem.arrays import import_numpy, places_of
+from gdbmem.arrays import import_numpy
 from gdbmem.heap.blocks import Blocks
 from gdbmem.heap.graph import Place
+from gdbmem.heap.thread_local import ThreadLocals
 from gdbmem.heap.unused import Containers
 from gdbmem.heap.words import Edges, Reader, Words, find_single_words, find_words
-from gdbmem.linux.elf.objects import Image, ObjectSymbols, ThreadLocalSymbols, program_headers
+from gdbmem.linux.elf.objects import Image, ObjectSymbols, ThreadLocalSymbols
 from gdbmem.linux.memory.maps import Ranges, mapping_at
 from gdbmem.model.heap_graph import BY_THREAD, DATA, MEMORY, STACK, THREAD_LOCAL
 from gdbmem.model.memory import Memory, MemoryUnreadable, words_at
@@ -27,9 +28,6 @@ _TID_AFTER, _TID_BEFORE = 0x200, 0x400  # bytes from the thread pointer to the n
 _DESCRIPTOR = 0xA00  # bytes of struct pthread behind the thread pointer that may have pointers
 _ALIGNED = 16  # thread-local memory of an object
 _SURPLUS = 0x1000  # of static thread-local memory, for libraries that are loaded later
-_PT_TLS = 7
-_X86_64, _AARCH64 = 62, 183
-_AARCH64_HEAD = 16  # bytes of glibc's from the thread pointer on
 # Most bytes between words of one variable without a symbol: if their blocks are alike; if one leads to the other.
 _JOINED, _REACH = 8, 48
 _MOST_READ = 1 << 24  # bytes of a block that may lead to a variable
@@ -120,7 +118,11 @@ def find_places(
     if edges is not None and containers is not None:
         edges.weaken_unused([*of_blocks, containers], memory)
         edges.far, edges.of_strings = None, ()  # they are no longer needed
-        namers = _Namers(reading, memory, blocks, edges)
+        thread_locals = ThreadLocals(reading, memory)
+        for area, block in _thread_local_blocks(reading, thread_locals, blocks):
+            found.append((area, find_words(memory, blocks, [(area.start, area.end)], None)[0]))
+            edges.weaken_block(block)  # its words are those of the variables
+        namers = _Namers(reading, memory, blocks, edges, thread_locals)
     outside = _named(found, namers)
     return outside._replace(unread_bytes=unread_bytes, memory_bytes=memory_bytes)
 
@@ -182,6 +184,18 @@ def _thread_local(reading: ProcessImage) -> Iterator[_Area]:
             yield _Area(THREAD_LOCAL, stack.pointer, min(stack.pointer + _DESCRIPTOR, stack.end))
 
 
+def _thread_local_blocks(
+    reading: ProcessImage, thread_locals: ThreadLocals, blocks: Blocks
+) -> Iterator[tuple[_Area, int]]:
+    """Yield the thread-local variables of libraries that were loaded later, which are in blocks, and these."""
+    for thread in reading.threads:
+        for start, image in thread_locals.of_thread(thread.thread_pointer):
+            block = blocks.find_one(start)
+            if block >= 0 and blocks.live[block]:
+                end = start + image.thread_local_bytes
+                yield _Area(THREAD_LOCAL, start, end, thread.tid, thread.thread_pointer), block
+
+
 def _stacks(reading: ProcessImage) -> Iterator[_Area]:
     """Yield the stack of each thread, from its red zone up."""
     for thread in reading.threads:
@@ -225,11 +239,14 @@ def _in_registers(threads: Sequence[ThreadPointers], blocks: Blocks) -> Iterator
 class _Namers:
     """Names words by symbols, threads and mappings."""
 
-    def __init__(self, reading: ProcessImage, memory: Memory, blocks: Blocks, edges: Edges) -> None:
+    def __init__(
+        self, reading: ProcessImage, memory: Memory, blocks: Blocks, edges: Edges, thread_locals: ThreadLocals
+    ) -> None:
         self._reading, self._memory, self._blocks, self._edges = reading, memory, blocks, edges
         self._sizes = blocks.sizes()
         self._symbols = ObjectSymbols(reading.images, reading.open)
         self._thread_local = ThreadLocalSymbols(reading.images, reading.open)
+        self._locals = thread_locals
         self._names = {thread.tid: thread.name for thread in reading.threads}
 
     def name(self, area: _Area, words: Words) -> tuple[Any, list[Place]]:
@@ -331,51 +348,48 @@ class _Namers:
         return any((words == np.uint64(address)).any() for _, words in reader.pieces(start, end))
 
     def _of_thread(self, area: _Area, words: Words) -> tuple[Any, list[Place]]:
-        """Name words of thread-local memory: the program's own variables by symbols, the rest as one place."""
+        """Name words of thread-local memory by symbols, or by offsets in that of an object; the rest is one place."""
         np = import_numpy()
         thread = self._thread(area.thread)
-        starts, ends, names = self._program_variables(area.pointer)
-        rest = Place(f"thread-local memory of {thread}", THREAD_LOCAL, area.start, "", thread)
-        number = np.searchsorted(starts, words.addresses, "right") - 1
-        if len(names):
-            number[(number >= 0) & (words.addresses >= ends[number])] = -1
-        known, numbers = places_of(number + 1)
-        file = PurePath(self._reading.images[0].name).name if self._reading.images else ""
-        of = f"{file}, {thread}"
-        places = [
-            self._variable(Place(names[n], THREAD_LOCAL, int(starts[n]), of, thread)) if n >= 0 else rest
-            for n in (known - 1).tolist()
+        objects = self._locals.of_thread(area.pointer)
+        known = [
+            (start + begin, start + end, name, image)
+            for start, image in objects
+            for begin, end, name in self._thread_local.symbols_of(image)
         ]
+        symbol = _ranges_at([one[:2] for one in known], words.addresses)
+        of = _ranges_at(
+            [(start, start + image.thread_local_bytes) for start, image in objects], words.addresses
+        )
+        new = self._begins_another(words, symbol)
+        new[1:] |= of[1:] != of[:-1]
+        numbers = np.cumsum(new) - 1
+        places = []
+        for n, which, address in zip(symbol[new].tolist(), of[new].tolist(), words.addresses[new].tolist()):
+            start, image = objects[which] if which >= 0 else (0, None)
+            file = PurePath(image.name).name if image is not None else ""
+            if n >= 0:
+                start, _, name, image = known[n]
+                of_object = f"{PurePath(image.name).name}, {thread}"
+                places.append(self._variable(Place(name, THREAD_LOCAL, start, of_object, thread)))
+            elif image is not None:
+                name = f"{file}+0x{address - start:x}"
+                places.append(Place(name, THREAD_LOCAL, address, f"{file}, {thread}", thread))
+            else:
+                places.append(Place(f"thread-local memory of {thread}", THREAD_LOCAL, area.start, "", thread))
         return numbers, places
 
-    def _program_variables(self, pointer: int) -> tuple[Any, Any, list[str]]:
-        """Return start, end and name of the program's thread-local variables of the thread with this *pointer*."""
-        np = import_numpy()
-        image = self._reading.images[0] if self._reading.images else None
-        offset = place_of_thread_local(self._memory, image) if image is not None else None
-        symbols = self._thread_local.symbols_of(image) if offset is not None and image is not None else []
-        base = pointer + (offset or 0)
-        starts = np.array([base + start for start, _, _ in symbols], np.int64)
-        ends = np.array([base + end for _, end, _ in symbols], np.int64)
-        return starts, ends, [name for _, _, name in symbols]
 
-
-def place_of_thread_local(memory: Memory, program: Image) -> Optional[int]:
-    """Return how far from the thread pointer the variables of *program* begin; None if that is unknown.
-
-    Source: ELF Handling For Thread-Local Storage, variant II (x86-64) and I (aarch64).
-    """
-    try:
-        machine = int.from_bytes(memory.read(program.start + 18, 2), "little")
-        segment = next((row for row in program_headers(memory, program.start) if row[0] == _PT_TLS), None)
-    except MemoryUnreadable:
-        return None
-    if segment is None:
-        return None
-    align = max(segment[7], 1)
-    if machine == _AARCH64:
-        return -(-_AARCH64_HEAD // align) * align
-    return -(-(-segment[6] // align) * align) if machine == _X86_64 else None
+def _ranges_at(ranges: Sequence[tuple[int, int]], addresses: Any) -> Any:
+    """Return for each of *addresses* the number of the range, of some in order, that contains it; -1: none."""
+    np = import_numpy()
+    starts, ends = (
+        (np.array(column, np.int64) for column in zip(*ranges)) if ranges else np.zeros((2, 0), np.int64)
+    )
+    number = np.searchsorted(starts, addresses, "right") - 1
+    if len(ranges):
+        number[(number >= 0) & (addresses >= ends[number])] = -1
+    return number
 
 
 def with_thread_pointers(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, Optional
@@ -44,6 +45,9 @@ _DOUBTS = (
 _ANSWERED = 3
 _LEAST_SHARE = 0.02  # of the live bytes, to be in the answer
 _LEAST_OTHER = 1 << 20
+_SHOWN = re.compile(
+    r"^(?:a block |(?:[\d,]+ )?(?:blocks )?)of |^(?:a |[\d,]+ )(?=\w+ nodes? of )"
+)  # before a type
 _ABI = "[abi:cxx11]"
 _KERNEL = "; to the kernel, how much more malloc_trim() would then return than now"
 
@@ -194,7 +198,7 @@ class HolderWords:
         return f"{live}: {', '.join(parts)}."
 
     def _answer_of_type(self, of: OneType, holders: Sequence[Holder], live: str) -> str:
-        name = f"{int(of.name):,} bytes" if of.name.isdecimal() else printable(of.name)
+        name = f"{int(of.name):,} bytes" if of.name.isdecimal() else printable(_SHOWN.sub("", of.name))
         what = f"{plural(of.blocks, 'live block')} of {name}, {format_size(of.bytes)} (of {live})"
         return f"{what}: {self._retained(holders) or 'no holder retains any of them'}."
 

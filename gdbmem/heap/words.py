@@ -111,6 +111,11 @@ class Edges:
             self._weaken_by(found, memory, counts)
         self.weak[self.of_strings] = True
 
+    def weaken_block(self, block: int) -> None:
+        """Make all words of *block* weak."""
+        if self.weak is not None:
+            self.weak[int(self.first[block]) : int(self.first[block + 1])] = True
+
     def _weaken_by(
         self, found: Sequence[Containers], memory: Memory, counts: Optional[Callable[[Any, Any], Any]] = None
     ) -> None:

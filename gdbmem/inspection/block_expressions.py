@@ -12,8 +12,9 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Optional
 
 from gdbmem.errors import InputError
-from gdbmem.heap.places import place_of_thread_local, thread_in_words
+from gdbmem.heap.places import thread_in_words
 from gdbmem.heap.text import encoded, in_words
+from gdbmem.heap.thread_local import place_of_thread_local
 from gdbmem.linux.elf.objects import Image, ObjectSymbols, ThreadLocalSymbols
 from gdbmem.linux.files.target_files import TargetFiles
 from gdbmem.model.memory import Memory, MemoryUnreadable, ThreadPointers

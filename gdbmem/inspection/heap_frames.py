@@ -256,7 +256,8 @@ class DebugInformation:
                 )
                 image = next(holds, None)
             else:
-                image = next(iter(self._images.values()), None)
+                file = place.object.removesuffix(f", {place.thread}")
+                image = next((one for one in self._images.values() if PurePath(one.name).name == file), None)
             if image is not None and place.kind in (DATA, THREAD_LOCAL) and not place.type:
                 asked[image.name].append(place)
         found = {}

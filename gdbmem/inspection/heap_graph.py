@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import re
 import struct
 import time
 from bisect import bisect_left
@@ -21,7 +22,7 @@ from gdbmem.heap.blocks import Blocks, glibc_regions, other_regions
 from gdbmem.heap.frames import split_stacks
 from gdbmem.heap.giving_back import PageLedger
 from gdbmem.heap.graph import Graph, Place
-from gdbmem.heap.holders import Answers, HeapGraph, Kind, Row
+from gdbmem.heap.holders import Answers, HeapGraph, Kind, Row, Size
 from gdbmem.heap.places import Outside, find_places, memory_of_glibc, thread_in_words, with_thread_pointers
 from gdbmem.heap.pools import find_pools
 from gdbmem.heap.rust import RustWords
@@ -448,11 +449,20 @@ def _typed(found: HeapGraph, holders: Sequence[Holder]) -> list[Holder]:
     ]
 
 
+# How the tables show objects, blocks of a size (as in "1,999 tree nodes of 48 bytes"), and the elements of a variable.
+_COUNT = re.compile(r"^(?:[\d,]+ )?of ")
+_SIZE = re.compile(
+    r"(?:(?:a |[\d,]+ )?(?:(?P<structure>tree|list) nodes? of |blocks? of |of ))?(?P<bytes>[\d,]*\d)(?: bytes)?"
+)
+_COUNTED = re.compile(r" of [\d,]+ (?:nodes?|elements?)(?: of [\d,]+ bytes)?$")
+
+
 def _kind(found: HeapGraph, text: str) -> Optional[Kind]:
-    """Return the mangled names of the classes that are shown as *text*, or a size in bytes; None if it is neither."""
-    size = text.replace(",", "").removesuffix(" bytes")
-    if not text or size.isdecimal():
-        return int(size) if text else ()
+    """Return the mangled names of the classes that are shown as *text*, or a size; None if it is neither."""
+    size = _SIZE.fullmatch(text)
+    if not text or size is not None:
+        return Size(int(size["bytes"].replace(",", "")), size["structure"] or "") if size is not None else ()
+    text = _COUNT.sub("", text)
     shown = class_names(set(found.classes.values()))
     names = [name for name in set(found.classes.values()) if text in (name, class_in_words(name, shown))]
     return names or None
@@ -460,6 +470,7 @@ def _kind(found: HeapGraph, text: str) -> Optional[Kind]:
 
 def _variables_of_type(found: HeapGraph, answers: Answers, text: str) -> list[Row]:
     """Return the rows of the variables that are shown with the type *text*. Raises InputError if there is none."""
+    text = _COUNTED.sub("", text)
     holders = _typed(found, [row.holder for row in answers.by_root])
     chosen = [row for row, holder in zip(answers.by_root, holders) if holder.type == text]
     if not chosen:

@@ -183,6 +183,27 @@ def test_rows_of_an_object_file_of_a_thread_and_of_a_type_are_what_is_freed_with
         assert re.match(rf"gdbmem: .*\[{slug}\]\n$", unexpected(said)), said
 
 
+def test_type_takes_what_the_table_prints_of_nodes_objects_and_sizes(owners: Path) -> None:
+    with running([owners, COUNT], EXACT) as target:
+        plain = viewed(target.pid)
+        parts = {one["name"]: one["parts"][0] for one in plain["holders"]}
+        nodes = parts["numbers"]
+        asked = {
+            "list": f"{nodes['blocks']:,} list nodes of {nodes['block_bytes']:,} bytes",
+            "tree": f"tree nodes of {nodes['block_bytes']} bytes",
+            "size": f"of {nodes['block_bytes']} bytes",
+            "objects": f"2 of {parts['partners']['class_name']}",
+        }
+        found = {name: viewed("--type", text, target.pid) for name, text in asked.items()}
+        text = gdbmem("heap", target.pid, "--type", asked["list"]).stdout
+    blocks = {name: one["of_type"]["blocks"] for name, one in found.items()}
+    (numbers,) = (one for one in found["list"]["holders"] if one["name"] == "numbers")
+    assert numbers["retained_blocks"] == nodes["blocks"] <= blocks["list"]
+    assert blocks["tree"] + blocks["list"] <= blocks["size"]
+    assert blocks["objects"] == 2
+    assert re.match(rf"[\d,]+ live blocks of list nodes of {nodes['block_bytes']} bytes, ", text)
+
+
 def test_a_stripped_program_has_the_same_holders_by_their_addresses(owners: Path, tmp_path: Path) -> None:
     stripped = tmp_path / "stripped"
     shutil.copy(owners, stripped)

@@ -5,6 +5,7 @@
 // usage: heap_stale [COUNT]
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <deque>
 #include <malloc.h>
 #include <map>
@@ -111,6 +112,7 @@ __attribute__((noinline)) static void fill(int count) {
         queue.last = job;
         jobs.push_back(job);
         Buffer *buffer = new Buffer{(char *)malloc(64), 10, 64, buffers};
+        strcpy(buffer->text, "ten bytes.");
         buffers = buffer;
     }
     for (int n = 0; n < count; n++) {

@@ -120,7 +120,7 @@ _MOST_IN_BUCKET = 4096
 def exported(memory: Memory, start: int, bias: int, names: Iterable[str]) -> dict[str, int]:
     """Return the addresses of those functions *names* that the object whose ELF header is at *start* has."""
     try:
-        dynamic = dict(_dynamic(memory, start, bias))
+        dynamic = dict(dynamic_entries(memory, start, bias))
         tables = [dynamic[tag] for tag in (_DT_GNU_HASH, _DT_SYMTAB, _DT_STRTAB)]
         # On most architectures the dynamic linker has added the bias to these.
         hashes, symbols, strings = (value if value >= bias else value + bias for value in tables)
@@ -137,7 +137,7 @@ def chosen_code(memory: Memory, start: int, bias: int, resolver: int) -> Optiona
     relocation is known.
     """
     try:
-        dynamic = dict(_dynamic(memory, start, bias))
+        dynamic = dict(dynamic_entries(memory, start, bias))
         for table, size in _RELOCATIONS:
             at = dynamic.get(table, 0)
             rows = memory.read(at if at >= bias else at + bias, min(dynamic.get(size, 0), _MOST_RELOCATIONS))
@@ -149,7 +149,8 @@ def chosen_code(memory: Memory, start: int, bias: int, resolver: int) -> Optiona
     return None
 
 
-def _dynamic(memory: Memory, start: int, bias: int) -> Iterator[tuple[int, int]]:
+def dynamic_entries(memory: Memory, start: int, bias: int) -> Iterator[tuple[int, int]]:
+    """Yield tag and value of each entry of the dynamic section of the object whose ELF header is at *start*."""
     for program in program_headers(memory, start):
         if program[0] == _PT_DYNAMIC:
             words = words_at(memory, bias + program[3], min(program[6] // 8, 2 * _MOST_ENTRIES) & -2)
