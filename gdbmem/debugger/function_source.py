@@ -28,6 +28,7 @@ from gdbmem.symbols.function_text import (
     function_bodies,
     mentions,
     name_pattern,
+    text_before,
     without_inner,
     writing,
 )
@@ -38,6 +39,9 @@ if TYPE_CHECKING:  # it imports this module
 _SURE = ("assert", "static_assert", "decltype", "alignof", "offsetof")  # which do not leave a function
 _INCLUDES = re.compile(r'^\s*#\s*include\s+"([^"\n]+)"', re.MULTILINE)
 _LIBRARY = re.compile(r"/usr/(?:include|lib)/|.*/include/c\+\+/")
+_PLAIN_MACRO = re.compile(
+    r"^\s*#\s*define\s+(\w+)\([^)]*\)\s*(?![^\n]*(?:[{\\]|\b(?:if|return|goto|break|continue|for|while)\b))"
+)
 _NEAR = 12  # lines behind the one that gdb gives for inlined code
 
 
@@ -131,6 +135,39 @@ def reach_of(steps: Sequence[Step], effect: Effect) -> Reach:
             break
     is_sure = not any(map(_may_be_macro, called_functions(in_front)))  # which has branches
     return Reach(True if is_sure else None, in_front)
+
+
+def is_reached_once(steps: Sequence[Step], column: int) -> bool:
+    """Return whether each call of the first function comes once to the place of the last step, in this *column*.
+
+    *steps*: down to the function that has the place, by functions inlined into each other.
+    """
+    for step, inner in zip(steps, (*steps[1:], None)):
+        lines = source_lines(step.symtab)
+        numbers = defined_on(lines, step.function)
+        if inner is not None:
+            text = next(iter(lines[step.line - 1 : step.line]), "")
+            calls = mentions(_call_pattern(split_function(inner.function).parts[-1]), text)
+            if len(calls) != 1:
+                return False
+            column = calls[0][0] + 1
+        before = (
+            text_before(lines, step.function, numbers[0], step.line, column) if len(numbers) == 1 else None
+        )
+        if before is None or any(map(_may_be_macro, called_functions(before) - _plain_macros(lines))):
+            return False
+    return True
+
+
+def text_at(step: Step, column: int) -> str:
+    """Return what stands in the source line of the *step* from this *column* on."""
+    return next(iter(source_lines(step.symtab)[step.line - 1 : step.line]), "")[column - 1 :]
+
+
+def _plain_macros(lines: Iterable[str]) -> set[str]:
+    """Return the names of the macros, among the *lines*, that are an expression on one line."""
+    found = (_PLAIN_MACRO.match(line) for line in lines)
+    return {one[1] for one in found if one}
 
 
 def _may_be_macro(name: str) -> bool:

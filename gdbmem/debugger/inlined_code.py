@@ -28,16 +28,29 @@ from gdbmem.debugger.function_source import (
     comes_to,
     declared_at,
     is_only_declared,
+    is_reached_once,
     line_text,
     names,
     only_write,
     reach_of,
     source_lines,
     target_name,
+    text_at,
 )
 from gdbmem.debugger.location import BlockKey, block_key, function_blocks, function_symtab
 from gdbmem.debugger.memwatch.driving.function_code import FunctionCode, SourceLine
-from gdbmem.debugger.statement_marks import Marks, Place, of_file, read_marks
+from gdbmem.debugger.operations import (
+    BRANCHES,
+    CALLS,
+    COMPARES,
+    COMPUTES,
+    WRITES_STACK,
+    Operation,
+    Operations,
+    is_joined,
+    sets_frame,
+)
+from gdbmem.debugger.statement_marks import Marks, Place, of_file, read_marks, read_places
 from gdbmem.debugger.stopping.signals import interruptible
 from gdbmem.debugger.terminal import file_name, gdb_text, library_at, symbol_at
 from gdbmem.steps.quiet_lines import Instruction
@@ -45,6 +58,7 @@ from gdbmem.symbols.function_names import split_function
 from gdbmem.symbols.function_text import (
     find_function,
     functions_at,
+    is_in_loop,
     mentions,
     name_pattern,
     surely_called,
@@ -266,6 +280,7 @@ class _Reader:
         self._copies: set[BlockKey] = set()  # calls of an unrolled loop but the first, by where each begins
         self._landing: dict[int, frozenset[int]] = {}  # landing pads by the beginning of their piece
         self._spent = 0
+        self._has_marks = False  # of gcc's, which tell more
         self._body: AbstractSet[SourceLine] = frozenset()  # lines of the function, not those of the container
         self._entered: dict[tuple[BlockKey, int], _Starts] = {}
 
@@ -301,7 +316,7 @@ class _Reader:
         if proved is None and joined:
             proved = self._count_joined()
         if proved is None and not ends:
-            proved = self._by_marks(described)
+            proved = self._by_marks(described) or self._by_conditions(described)
         if not is_inlined and not self._lines:
             return None
         return self._code_with(passages if proved is None else proved, is_proved=proved is not None)
@@ -769,6 +784,7 @@ class _Reader:
         marks = read_marks(*declared, self._name, self._code.entry, self._instructions.keys(), inlined)
         if marks is None:
             return None
+        self._has_marks = True
         is_split = any(
             split_function(str(block.function)).parts == split_function(str(self._blocks[calls[1:]].function)).parts
             for calls, block in self._blocks.items() if calls[1:] in self._blocks and self._known[calls[0]]
@@ -964,10 +980,148 @@ class _Reader:
     def _by_marks(self, described: Mapping[BlockKey, AbstractSet[int]]) -> Optional[dict[int, Passage]]:
         """Return the passages that count the calls that are marked; None if those marks are not certain."""
         begins = self._marked(described)
-        if begins is None or not self._do_as_their_source(begins):
+        if (
+            begins is None
+            or self._is_loop_lost(begins, or_unknown=False)
+            or not self._do_as_their_source(begins)
+        ):
             return None
         found = self._begins_only(begins.keys())
         return {at: one._replace(times=begins[at]) for at, one in found.items()}
+
+    # -- what each call tests first -----------------------------------------------------------------------
+
+    def _by_conditions(self, described: Mapping[BlockKey, AbstractSet[int]]) -> Optional[dict[int, Passage]]:
+        """Return the passages that count the first condition of each call; None if it may be tested less often.
+
+        clang marks no calls, but what it copies keeps its line and column. Where a compiler knows the condition of a
+        call ahead, or joins calls, some effect of that call is left: without a test in front of it, or twice after one.
+        """
+        if self._has_marks or any(map(self._is_of_namesake, self._instructions)) or not self._describes_all():
+            return None
+        operations = self._operations()
+        if len(operations) * len(self._instructions) > _MOST_STEPS:
+            return None
+        firsts = [one for one in operations if one.kind in (COMPARES, BRANCHES)]
+        for one in sorted(firsts, key=Operation.order)[:_NEAR]:
+            begins = Counter(operations[one].places)
+            if (
+                is_reached_once(operations[one].steps, one.column)
+                and self._are_marked(begins, described)
+                and not self._loop(begins)
+                and not self._is_loop_lost(begins, or_unknown=True)
+                and self._have_effects(begins.keys(), operations[one].steps, operations)
+                and all(self._is_single(more.places, begins.keys()) for more in operations.values())
+                and self._do_as_their_source(begins)
+            ):
+                return self._begins_only(begins.keys())
+        return None
+
+    def _operations(self) -> dict[Operation, Operations]:
+        """Return what the wanted calls do that is in their source; nothing if that is not certain."""
+        places = read_places(
+            str(function_symtab(self._block).objfile.filename), self._code.entry, self._instructions
+        )
+        has_frame = any(map(sets_frame, self._instructions.values()))
+        found: dict[Operation, Operations] = {}
+        for at, (line, column) in places.items():
+            wanted = sum(self._known[key] for key in self._chains[at])
+            if wanted > 1 or (wanted and self._is_wanted(self._block)):
+                return {}  # it calls itself
+            if not wanted:
+                continue
+            *around, last = self._steps(at)
+            steps = (*around, last._replace(line=line))
+            source = text_at(steps[-1], column)
+            if is_joined(self._instructions[at].text, source):
+                return {}
+            is_effect = self._is_effect(at, has_frame=has_frame)
+            text = self._instructions[at].text
+            kind = Operation.kind_of(text, source, is_effect=is_effect)
+            if kind:
+                more = {CALLS: text, COMPUTES: text.split()[0]}.get(kind, "")
+                path = tuple((one.line, one.function) for one in steps)
+                found.setdefault(Operation(kind, path, column, more), Operations(steps, [])).places.append(at)
+        return found
+
+    def _is_effect(self, at: int, *, has_frame: bool) -> bool:
+        """Return whether *at* calls, or writes memory that is not the stack's; *has_frame*: rbp points to that."""
+        text = self._instructions[at].text
+        write = None if _ONLY_READS.match(text) else _WRITES.match(text)
+        return at in self._effects or (
+            write is not None and not (has_frame and str(write["register"]).endswith("bp"))
+        )
+
+    def _have_effects(
+        self,
+        begins: AbstractSet[int],
+        first: Sequence[Step],
+        operations: Mapping[Operation, Operations],
+    ) -> bool:
+        """Return whether an effect of each call follows its beginning, and none comes ahead of all beginnings.
+
+        *first*: where in the source it begins.
+        """
+        has_frame = any(map(sets_frame, self._instructions.values()))
+        effects = {
+            at
+            for at in self._instructions
+            if any(map(self._known.get, self._chains[at])) and self._is_effect(at, has_frame=has_frame)
+        }
+        effects = {at for at in effects if not _is_ahead(self._steps(at), first)}
+        stack = {
+            at
+            for one, more in operations.items()
+            if one.kind == WRITES_STACK and is_reached_once(more.steps, one.column)
+            for at in more.places
+        }
+        todo: list[tuple[int, Optional[bool]]] = [
+            (at, True if at in self._pads else None) for at in self._root_set
+        ]
+        seen = set[tuple[int, Optional[bool]]]()
+        while todo:
+            at, has_effect = todo.pop()
+            if (at, has_effect) in seen:
+                continue
+            seen.add((at, has_effect))
+            if (at in begins and has_effect is False) or (at in effects - begins and has_effect is None):
+                return False
+            if at in begins:
+                has_effect = False
+            elif at in effects or (at in stack and has_effect is False):
+                has_effect = True
+            if has_effect is False and self._ends_function(at):
+                return False
+            todo += [(after, has_effect) for after in self._successors[at]]
+        self._spend(len(seen))
+        return True
+
+    def _is_single(self, places: Sequence[int], begins: AbstractSet[int]) -> bool:
+        """Return whether a call is at one of the *places* once, but for those in a loop of the call itself."""
+        others = set(places) - begins
+        behind = {after for at in others for after in self._successors[at]}
+        again = self._reach(behind, self._successors, begins) & others
+        return all(self._calls[at] and self._is_on_cycle(at, self._calls[at][-1]) for at in again)
+
+    def _is_loop_lost(self, begins: Counter[int], *, or_unknown: bool) -> bool:
+        """Return whether a call stands in a loop, *or* that is *unknown*, and its code is not in one, nor repeated."""
+        by_call: dict[BlockKey, list[int]] = {}
+        for at in begins.elements():
+            key = next((key for key in self._chains[at] if self._known[key]), None)
+            if key is None:
+                return False  # it may be of any of them
+            by_call.setdefault(key, []).append(at)
+        for at in (at for at, *others in by_call.values() if not others):
+            if at in self._reachable(self._successors[at]):
+                continue
+            blocks = [block for _, block in self._code.blocks(at)]
+            depth = next(n for n, block in enumerate(blocks) if self._is_wanted(block))
+            for inner, outer in zip(blocks[depth:], blocks[depth + 1 :]):
+                lines, number = source_lines(inner.function.symtab), inner.function.line
+                is_looped = is_in_loop(lines, str(outer.function), number, str(inner.function))
+                if is_looped or (is_looped is None and or_unknown):
+                    return True
+        return False
 
     def _do_as_their_source(self, begins: Counter[int]) -> bool:
         """Return whether each of the calls does what its source says that it does once, as far as that is known."""
@@ -1736,6 +1890,12 @@ def _references(witness: Effect) -> Optional[list[int]]:
             places = [4 * at for at, word in enumerate(words) if word + 4 * at in wanted]
             found += [start + shift + one for one in places]
     return found
+
+
+def _is_ahead(steps: Sequence[Step], others: Sequence[Step]) -> bool:
+    """Return whether the source has the first place in front of the second."""
+    pairs = zip(steps, others)
+    return next((one.line < other.line for one, other in pairs if one.line != other.line), False)
 
 
 def _register(name: str) -> str:

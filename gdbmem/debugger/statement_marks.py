@@ -7,6 +7,7 @@ the instructions of the call move, join and vanish.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import AbstractSet, NamedTuple, Optional
@@ -66,6 +67,20 @@ def read_marks(
     # The compiler may have moved the first instructions of each call away from its mark.
     is_marked = any((one.line, one.column) == declared for one in own)
     return Marks(symtab, declared, None, own, rows) if is_marked else None
+
+
+def read_places(file: str, entry: int, instructions: Iterable[int]) -> dict[int, Place]:
+    """Return the line and column of each of the *instructions* of the function at *entry*; none of unknown ones.
+
+    *file*: the ELF file with the line table.
+    """
+    loaded = _loaded_text(entry)
+    rows = sorted(read_line_rows(file, entry, loaded), key=lambda one: one.address) if loaded else []
+    starts = [one.address for one in rows]
+    found = ((at, bisect_right(starts, at) - 1) for at in instructions)
+    return {
+        at: (rows[n].line, rows[n].column) for at, n in found if n >= 0 and rows[n].line and rows[n].column
+    }
 
 
 def _column(text: str, name: str) -> int:

@@ -25,6 +25,15 @@ _UNSURE = re.compile(r"[?{]|&&|[|][|]|\b(?:sizeof|for|while|do|case|default|else
 _LEAVES = re.compile(r"\b(?:if|switch|return|goto|break|continue)\b|:\s*$")
 _LONGEST_STATEMENT = 12  # lines behind its first one
 _GOES_BACK = re.compile(r"\bgoto\b")
+_MAY_LEAVE = re.compile(
+    r"\b(?:return|goto|break|continue|throw|case|default|try|catch|co_\w+)\b|^\s*#", re.MULTILINE
+)
+_HEAD = re.compile(r"(?:if|switch)\s*\(|return\b(?!\s*;)")
+_OPENS = re.compile(r"\s*(?:(for|while|do)\b|(if|switch)\s*\(|else\b|{|(?:case\b[^:]*|\w+)\s*:(?!:))")
+_MAY_BRANCH = re.compile(
+    r"\b(?:if|switch|return|goto|break|continue|throw|try|catch)\b|^\s*#|:\s*$", re.MULTILINE
+)
+_PARENTHESES = {"(": 1, ")": -1}
 _NOT_RUN = re.compile(
     r"(?<![\w)\]])\s*\[[^\[\]]*\]\s*(?:\([^()]*\))?(?:\s|->|[\w:<>&*])*{|\b(?:struct|class|union)\b[^;(){}]*{"
 )
@@ -70,6 +79,90 @@ class FunctionText(NamedTuple):
         before = self.body[: places[0]] if len(places) == 1 else ""
         is_straight = len(places) == 1 and not (_BRANCHES.search(before) or _GOES_BACK.search(self.body))
         return before if is_straight else None
+
+
+def text_before(lines: Sequence[str], function: str, number: int, line: int, column: int) -> Optional[str]:
+    """Return the text from the beginning of a *function*, on line *number*, to a place that each call reaches once.
+
+    Loops and branches may be in front if none leaves the function. None: calls reach it more or less often.
+    """
+    text = "\n".join(lines[number - 1 :])
+    start = re.search(rf"{name_pattern(function)}\s*\([^;{{]*{{", text)
+    place = sum(len(one) + 1 for one in lines[number - 1 : line - 1]) + column - 1
+    if not start or line < number or place < start.end():
+        return None
+    if _GOES_BACK.search(_up_to_brace(text[start.end() :])):
+        return None
+    before = text[start.end() : place]
+    at = 0
+    while (end := _statement_end(before, at)) is not None:
+        if _MAY_LEAVE.search(before[at:end]):
+            return None
+        at = end
+    rest = before[at:].lstrip()
+    condition = _HEAD.match(rest)
+    inside = rest[condition.end() :] if condition else rest
+    if _UNSURE.search(inside) or _MAY_BRANCH.search(inside):
+        return None
+    depths = accumulate((_PARENTHESES.get(one, 0) for one in inside), initial=1)
+    return before if condition is None or condition[0] == "return" or all(depths) else None
+
+
+def is_in_loop(lines: Sequence[str], function: str, line: int, called: str) -> Optional[bool]:
+    """Return whether the call of *called* on this *line* stands in a loop of the *function*; None if unknown."""
+    numbers = [one for one in defined_on(lines, function) if one <= line]
+    call = _calls(called, lines[line - 1]) if 0 < line <= len(lines) else None
+    if not numbers or call is None:
+        return None
+    text = "\n".join([*lines[numbers[-1] - 1 : line - 1], lines[line - 1][: call.start()]])
+    start = re.search(rf"{name_pattern(function)}\s*\([^;{{]*{{", text)
+    if not start or _GOES_BACK.search(_up_to_brace("\n".join(lines[numbers[-1] - 1 :])[start.end() :])):
+        return None
+    at = start.end()
+    while True:
+        end = _statement_end(text, at)
+        head = _OPENS.match(text, at) if end is None else None
+        if end is not None:
+            at = end
+        elif head is None or head[1]:
+            return head is not None
+        else:
+            at = head.end() if not head[2] else _behind_parenthesis(text, head.end())
+
+
+def _statement_end(text: str, at: int) -> Optional[int]:
+    """Return where the statement that begins at *at* ends; None if the text ends in it."""
+    at += len(text[at:]) - len(text[at:].lstrip())
+    head = re.compile(r"(?:(if|while|for|switch)\s*\(|(else|do)\b|{)").match(text, at)
+    if not head:
+        depth = 0
+        for found in re.compile(r"[](){}[;]").finditer(text, at):
+            depth += {"(": 1, "[": 1, "{": 1, ")": -1, "]": -1, "}": -1, ";": 0}[found[0]]
+            if found[0] == ";" and not depth:
+                return found.end()
+        return None
+    if head[0] == "{":
+        body = _up_to_brace(text[head.end() :])
+        end = head.end() + len(body) + 1
+        return end if end <= len(text) else None
+    if head[2] == "do":
+        body_end = _statement_end(text, head.end())
+        return _statement_end(text, body_end) if body_end is not None else None
+    if head[2]:
+        return None
+    end = _behind_parenthesis(text, head.end())
+    inner = _statement_end(text, end) if end < len(text) else None
+    rest = re.compile(r"\s*else\b").match(text, inner) if inner is not None and head[1] == "if" else None
+    return _statement_end(text, rest.end()) if rest else inner
+
+
+def _behind_parenthesis(text: str, at: int) -> int:
+    """Return the place behind the parenthesis that closes the one in front of *at*; the text's end if none does."""
+    depth = 1
+    while depth and at < len(text):
+        depth += _PARENTHESES.get(text[at], 0)
+        at += 1
+    return at
 
 
 def name_pattern(function: str) -> str:

@@ -14,8 +14,10 @@ from gdbmem.symbols.function_text import (
     definition,
     find_function,
     function_bodies,
+    is_in_loop,
     surely_called,
     surely_calls,
+    text_before,
     writing,
 )
 
@@ -209,3 +211,69 @@ def test_a_function_is_defined_on_the_line_of_its_name() -> None:
     assert defined_on(code_lines(SOURCE), "first") == [12]
     assert defined_on(["int other(void);", "static int", "other(void)", "{ return 1; }"], "other") == [3]
     assert defined_on([], "other") == []
+
+
+REACHED = """static inline int put(struct buf *b, int n)
+{
+    if (n > 9) {
+        grow(b);
+        n = 9;
+    } else
+        n++;
+    while (b->busy) wait(b);
+    b->n = f(b->d[n]);
+    switch (b->n) {
+    case 1: return 2;
+    }
+    return b->n;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_reached"),
+    [
+        ("n > 9", True),
+        ("(b)", False),
+        ("n++", False),
+        ("busy", False),
+        ("wait", False),
+        ("= f", True),
+        ("d[n]", True),
+        ("n) {\n    case", True),
+        ("1:", False),
+        ("n;\n}", False),
+    ],
+)
+def test_a_place_is_reached_once_only_where_no_loop_or_branch_has_it_and_none_in_front_leaves(
+    text: str, is_reached: bool
+) -> None:
+    before = REACHED[: REACHED.index(text)].split("\n")
+    place = len(before), len(before[-1]) + 1
+    assert (text_before(code_lines(REACHED), "put", 1, *place) is not None) == is_reached
+
+
+@pytest.mark.parametrize(
+    ("text", "is_looped"),
+    [
+        ("put(1);", False),
+        ("for (;;) f(); put(1);", False),
+        ("for (;;) put(1);", True),
+        ("while (f()) { if (g()) put(1); }", True),
+        ("do put(1); while (f());", True),
+        ("do f(); while (g()); put(1);", False),
+        ("if (f()) put(1);", False),
+        ("if (f()) g(); else { h(); put(1); }", False),
+        ("if (f()) for (;;) put(1);", True),
+        ("switch (f()) { case 1: put(1); }", False),
+        ("again: put(1); if (f()) goto again;", None),
+        ("again: put(1);", False),
+    ],
+)
+def test_a_call_stands_in_a_loop_only_where_one_goes_around_it(text: str, is_looped: Optional[bool]) -> None:
+    assert is_in_loop(["void work(void) {", text, "}"], "work", 2, "put") is is_looped
+
+
+def test_a_call_that_is_not_found_may_stand_in_a_loop() -> None:
+    assert is_in_loop(["void work(void) { f(); }"], "work", 1, "put") is None
+    assert is_in_loop([], "work", 1, "put") is None
