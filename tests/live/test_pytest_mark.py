@@ -220,7 +220,10 @@ def test_benchmarked_that_leaks(benchmark):
 """
 
 CONFTEST = """
-import pytest
+import gc, pytest
+
+def pytest_collection_finish():
+    gc.freeze()  # pytest itself: gdbmem collects twice a call
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem):
