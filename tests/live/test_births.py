@@ -23,6 +23,9 @@ def fork():
         os._exit(0)
     os.waitpid(pid, 0)
 
+def on(processor):
+    os.sched_setaffinity(0, {processor})
+
 def spawn(*words):
     os.waitpid(os.posix_spawn(words[0], words, os.environ), 0)
 
@@ -59,6 +62,9 @@ for line in sys.stdin:
 """
 
 
+PROCESSORS = sorted(os.sched_getaffinity(0))
+
+
 def count(does: str) -> Optional[Children]:
     """Run a program that does something; return how many of the processes that it started count."""
     words = [sys.executable, "-c", PROGRAM]
@@ -89,6 +95,11 @@ def count(does: str) -> Optional[Children]:
         ("[fork() for _ in range(300)]", Children(300, 0)),
         ("subprocess.run(['/bin/true'])", Children(0, 0)),
         ("[spawn('/bin/true') for _ in range(300)]", Children(0, 0)),
+        # More than the records of a processor hold, on which nothing is recorded later.
+        (
+            f"on({PROCESSORS[0]}); [fork() for _ in range(1300)]; on({PROCESSORS[-1]})",
+            Children(1300, 0),
+        ),
         ("subprocess.run([sys.executable, '-c', ''])", Children(0, 1)),
         ("spawn('/bin/sh', '-c', f'{sys.executable} -c 1; true')", Children(0, 1)),
         ("spawn_copy()", Children(0, 1)),

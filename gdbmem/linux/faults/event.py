@@ -613,7 +613,8 @@ def _text(data: bytes) -> str:
 
 
 # Processes born of a program, by the kernel's own records: a short one, too, and whatever it executed.
-_RING_PAGES = 32  # 130 processes that execute a program, between two calls of take()
+_RING_PAGES = 32  # 125 processes that execute a program, between two calls of take()
+_LARGEST_RECORD_BYTES = 4096 + 256  # with the longest path
 # A child that has not executed another program by then, on a busy machine, works itself.
 _EXEC_NANOSECONDS = 5_000_000_000
 # Python's process that removes what was shared at the end runs none of the program's code.
@@ -715,7 +716,10 @@ class Births:
     def take(self) -> None:
         """Read the records since the last call. Raises TargetError for invalid ones."""
         layout = _WITH_BUILD_IDS if self._has_build_ids else _NO_SAMPLES
-        found = [one for ring in self._rings for one in small_records(ring.take(), layout)]
+        taken = [ring.take() for ring in self._rings]
+        # The kernel reports lost records before the next one that it writes, of which there may be none on a processor.
+        self._is_whole &= all(len(one) < _RING_PAGES * PAGE_BYTES - _LARGEST_RECORD_BYTES for one in taken)
+        found = [one for data in taken for one in small_records(data, layout)]
         for record in sorted(found, key=lambda one: one.time if isinstance(one.time, int) else one.time[0]):
             self._note(record)
         for pid, one in self._processes:
