@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -16,7 +17,12 @@ from gdbmem.inspection.process_core import write_core
 from tests.live.control_groups import await_that
 from tests.live.user import GDBMEM, shell
 
-pytestmark = pytest.mark.usefixtures("no_process_left")
+pytestmark = [
+    pytest.mark.usefixtures("no_process_left"),
+    pytest.mark.skipif(
+        os.geteuid() != 0, reason="only root may read what a process maps (/proc/PID/map_files)"
+    ),
+]
 
 KEEPS = """
 import mmap, os, threading, time
