@@ -897,7 +897,13 @@ class _Reader:
         """Return the *statement* with what the functions inlined *at* its address tell of it."""
         chain = self._chains[at]
         depth = max((number for number, key in enumerate(chain, 1) if self._known[key]), default=0)
-        names = [split_function(key[2]).parts[-1:] for key in chain[:depth]]
+        names = {split_function(key[2]).parts[-1:] for key in chain[:depth]}
+        # Code of others that are inlined elsewhere, too, may be joined.
+        names -= {
+            split_function(calls[0][2]).parts[-1:]
+            for calls in self._blocks
+            if not any(map(self._known.get, calls))
+        }
         is_lambda = any("lambda" in key[2] for key in chain)  # whose source stands in another function
         return statement._replace(
             is_inside=(statement.name,) in names, is_outside=statement.is_outside and not is_lambda
