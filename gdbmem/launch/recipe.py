@@ -74,7 +74,7 @@ class Outcome:
     forks: int = 0  # children that ran the program's own code
     vforks: list[int] = field(default_factory=list)  # processes of those that shared its memory meanwhile
     own: int = 0  # processes that executed its own file
-    fork_peak_bytes: Optional[int] = None  # the largest heap of one of them
+    fork_peak_bytes: Optional[int] = None  # the most that one of them had mapped
 
     @property
     def end(self) -> RunEnd:
@@ -141,7 +141,10 @@ def _note_end(recipe: Recipe, outcome: Outcome) -> None:
 
 
 def _note_forks(launch: Launch, outcome: Outcome) -> None:
-    """Count the processes that ran the program's code; under valgrind each wrote a file when it ended."""
+    """Count the processes that ran the program's code; under valgrind each wrote a file when it ended.
+
+    That of massif has all that the process had mapped if it counts pages.
+    """
     births = launch.supervisor.births
     children = births.children(outcome.vforks) if births is not None else None
     if children is not None and launch.job.is_native:
@@ -156,7 +159,7 @@ def _note_forks(launch: Launch, outcome: Outcome) -> None:
     ):  # a short one that was killed, or may not write there
         without = max(without, children.forked - len(files))
     outcome.forks += len(files) + without
-    if without or not files:
+    if without or not files or not getattr(launch.job.options, "pages_as_heap", False):
         return
     try:
         profiles = [open_profile(file) for file in files]

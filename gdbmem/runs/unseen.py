@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError
 from gdbmem.json_values import as_json, from_fields, from_json
-from gdbmem.model.calltree import GROWN_BYTES, HEAP_BYTES
+from gdbmem.model.calltree import GROWN_BYTES, HEAP_BYTES, PAGE_BYTES
 from gdbmem.model.judgement import Unseen, name_status, unseen_end
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.run import Run, SnapshotRecord
@@ -48,12 +48,12 @@ class RunEnd(NamedTuple):
     replaced: bool = False  # the program executed another one, which the engine did not follow
     forks: int = 0  # children that ran the program's own code
     own: int = 0  # processes that it started of its own file, or of one that may be a copy
-    fork_peak_bytes: Optional[int] = None  # the largest heap of one of them; None: unknown
+    fork_peak_bytes: Optional[int] = None  # the most that one of them had mapped; None: unknown
 
-    def unseen(self, heap_bytes: Optional[int] = None) -> Iterator[Unseen]:
+    def unseen(self, mapped_bytes: Optional[int] = None) -> Iterator[Unseen]:
         """Yield the reasons why the program may not have done all that it was to do, or not alone.
 
-        *heap_bytes* is the heap before, as far as its children's have it: what they hold beyond that is theirs.
+        *mapped_bytes* is what it had mapped before: what its children have beyond that is theirs; None: unknown.
         """
         if self.failure:
             yield Unseen("launch-failed", self.failure)
@@ -78,9 +78,11 @@ class RunEnd(NamedTuple):
         if self.forks:
             text = f"the program forked {plural(self.forks, 'child', 'children')}, whose memory is in no snapshot"
             hidden = None
-            if self.fork_peak_bytes is not None and heap_bytes is not None:
-                hidden = max(self.fork_peak_bytes - heap_bytes, 0) * self.forks
-            yield Unseen("children", f"{text}; {_SEES_CHILDREN}", hidden)
+            if self.fork_peak_bytes is not None and mapped_bytes is not None:
+                hidden = max(self.fork_peak_bytes - mapped_bytes, 0) * self.forks
+            yield Unseen(
+                "children", f"{text}; {_SEES_CHILDREN}, and massif with --pages-as-heap these", hidden
+            )
 
 
 class PointFacts(NamedTuple):
@@ -128,10 +130,8 @@ def unseen_in_run(run: Run, kind: str, names: Sequence[str], *, unit: str = HEAP
     """
     records = [record for record in (_find(run, kind, name) for name in names) if record is not None]
     before = records[0] if records else None
-    heap_bytes = before.heap_bytes if isinstance(before, SnapshotRecord) and unit == HEAP_BYTES else None
-    if heap_bytes is not None and isinstance(before, SnapshotRecord) and before.engine == "memcheck":
-        heap_bytes = 0  # its file of a child lacks what libraries have freed at the child's end
-    found = [*end_of(run).unseen(heap_bytes), *_failures(run, kind, names)]
+    mapped_bytes = before.heap_bytes if isinstance(before, SnapshotRecord) and unit == PAGE_BYTES else None
+    found = [*end_of(run).unseen(mapped_bytes), *_failures(run, kind, names)]
     if len(records) == 2:
         found += _of_two(*records)
         if kind not in (SNAP, HEAP) or (kind == SNAP and unit in (HEAP_BYTES, GROWN_BYTES)):

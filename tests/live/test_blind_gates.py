@@ -35,8 +35,9 @@ WAYS = (
     "registered", "aio", "in-flight", "packets", "unshown", "posix",
     "spliced", "ring", "semaphores", "empty-messages", "own-table",
     "populate", "populate-write", "mlock", "mremap", "alloca", "data-file", "read", "threads",
-    "preload", "static", "fork", "fork-killed", "left", "exec", "exec-through", "self-spawn", "self-fork", "self-clone",
-    "self-twice", "self-memory", "self-popen", "self-system", "once", "end-exit", "end-kill", "end-segv", "end-abort",
+    "preload", "static", "fork", "fork-maps", "fork-killed", "left", "exec", "exec-through", "self-spawn",
+    "self-fork", "self-clone", "self-twice", "self-memory", "self-popen", "self-system",
+    "once", "end-exit", "end-kill", "end-segv", "end-abort",
 )  # fmt: skip
 ENDS = {"end-exit": "3", "end-kill": "SIGKILL", "end-segv": "SIGSEGV", "end-abort": "SIGABRT"}
 ALWAYS = {
@@ -45,6 +46,7 @@ ALWAYS = {
     ("end-kill", "gperftools"),
     ("code", "memcheck"),
     ("fork", "jemalloc"),
+    ("fork-maps", "massif"),
     ("fork-killed", "massif"),
     ("left", "massif"),
     ("exec-through", "faults"),
@@ -89,7 +91,7 @@ def sees_nothing(way: str, engine: str) -> bool:
     """Whether nothing bounds what the engine misses, so that a wide limit can't be judged either."""
     if way in ("exec", "exec-through", "once", "left", "fork-killed", *ENDS) or way.startswith("self-"):
         return True
-    return (way == "static" and engine in ("massif", "memcheck")) or (way == "fork" and engine in NATIVE)
+    return (way == "static" and engine in ("massif", "memcheck")) or way in ("fork", "fork-maps")
 
 
 def has_io_uring() -> bool:
@@ -190,6 +192,14 @@ def test_no_gate_passes_a_leak_and_none_refuses_what_is_known_to_stay_within_its
         assert "that its mappings don't show" in gates.reasons[0] and "engine:" not in gates.reasons[0]
     if way in ENDS:
         assert f"status {gates.document['status']}" in gates.reasons[0]
+
+
+@pytest.mark.parametrize(("way", "may_pass"), [("fork-maps", False), ("fork-ends", True)])
+def test_what_forked_children_map_is_judged_where_massif_counts_pages(
+    way: str, may_pass: bool, program: Program, tmp_path: Path
+) -> None:
+    gates = Gates(tmp_path, program("grows_unseen"), "massif", way, extra="options: {pages-as-heap: yes}\n")
+    assert gates.judged == ["met" if may_pass else "not_judged", "met"], gates.reasons
 
 
 @pytest.mark.skipif(

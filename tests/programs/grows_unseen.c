@@ -339,11 +339,19 @@ int main(int count, char **words) {
     char *unwritten = malloc(8 << 20);
     reserved = mmap(0, 1 << 28, PROT_NONE, ANONYMOUS | MAP_NORESERVE, -1, 0);
     for (int round = 0; round < ROUNDS; round++) {
-        churn();
+        if (strcmp(way, "fork-ends"))  // whose child had what the program had before, too
+            churn();
         if (!strcmp(way, "fork") && round == 5) {
             if (fork() == 0) {
                 for (int i = 0; i < ROUNDS; i++)
                     memset(malloc(size), 1, size);
+                _exit(0);
+            }
+            wait(0);
+        } else if ((!strcmp(way, "fork-maps") || !strcmp(way, "fork-ends")) && round == 5) {
+            if (fork() == 0) {
+                if (way[5] == 'm')
+                    memset(mmap(0, ROUNDS * size, PROT_READ | PROT_WRITE, ANONYMOUS, -1, 0), 1, ROUNDS * size);
                 _exit(0);
             }
             wait(0);
