@@ -201,3 +201,16 @@ def sizes_of(blocks: Blocks, numbers: Any) -> Any:
     """Return the sizes of the blocks *numbers*, int64."""
     np = import_numpy()
     return (blocks.unit[numbers + 1].astype(np.int64) - blocks.unit[numbers]) << 4
+
+
+def blocks_at(blocks: Blocks, addresses: Any) -> Any:
+    """Return the live block that begins at each of *addresses* (int64), -1: none."""
+    np = import_numpy()
+    low, size = blocks.span
+    number = np.full(len(addresses), -1, np.int32)
+    some = np.flatnonzero((addresses - low).view(np.uint64) < np.uint64(size))
+    to = blocks.find(addresses[some].view(np.uint64))
+    some, to = some[to >= 0], to[to >= 0]
+    is_one = (blocks.addresses(to) == addresses[some]) & blocks.live[to]
+    number[some[is_one]] = to[is_one]
+    return number

@@ -13,7 +13,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.allocators.gather import gather, gather_words
 from gdbmem.arrays import distinct, import_numpy, joined, places_of
-from gdbmem.heap.blocks import Blocks, fits, sizes_of
+from gdbmem.heap.blocks import Blocks, blocks_at, fits, sizes_of
 from gdbmem.linux.memory.maps import Ranges
 from gdbmem.model.memory import Memory
 
@@ -111,7 +111,7 @@ class RustWords:
         np = import_numpy()
         at = np.flatnonzero(words[:-1] == np.uint64(_NONE)) + 1
         own, offsets = holders_of(at, blocks, at_word)
-        self._options.append((own, offsets, _blocks_at(blocks, words[at].view(np.int64)) >= 0))
+        self._options.append((own, offsets, blocks_at(blocks, words[at].view(np.int64)) >= 0))
 
     def unused_words(self) -> tuple[Any, Any]:
         """Return the words of options that have none: blocks and offsets.
@@ -226,7 +226,7 @@ def _layouts(blocks: Blocks, memory: Memory, leaf: int, roots: _Roots) -> list[_
         address = int(blocks.addresses(np.array([root]))[0])
         rows, readable = gather(memory, np.array([address]), leaf + 16)
         children = rows[0, leaf:].copy().view(np.int64)
-        numbers = _blocks_at(blocks, children)
+        numbers = blocks_at(blocks, children)
         if not readable.all() or (numbers < 0).any() or len(distinct(sizes_of(blocks, numbers))) > 1:
             continue
         below, readable = gather(memory, children, leaf)
@@ -241,24 +241,11 @@ def _layouts(blocks: Blocks, memory: Memory, leaf: int, roots: _Roots) -> list[_
     return [layout for layout in found if not layout.parent <= layout.place < layout.parent + 8]
 
 
-def _blocks_at(blocks: Blocks, addresses: Any) -> Any:
-    """Return the live block that begins at each of *addresses* (int64), -1: none."""
-    np = import_numpy()
-    low, size = blocks.span
-    number = np.full(len(addresses), -1, np.int32)
-    some = np.flatnonzero((addresses - low).view(np.uint64) < np.uint64(size))
-    to = blocks.find(addresses[some].view(np.uint64))
-    some, to = some[to >= 0], to[to >= 0]
-    is_one = (blocks.addresses(to) == addresses[some]) & blocks.live[to]
-    number[some[is_one]] = to[is_one]
-    return number
-
-
 def _kinds(blocks: Blocks, words: Any) -> Any:
     """Return for each of *words* 0 if it is small, 2 if it leads to the beginning of a live block, else 1."""
     np = import_numpy()
     kinds = np.where((words >= 0) & (words < _SMALL), 0, 1)
-    kinds[_blocks_at(blocks, words.ravel()).reshape(words.shape) >= 0] = 2
+    kinds[blocks_at(blocks, words.ravel()).reshape(words.shape) >= 0] = 2
     return kinds
 
 
@@ -286,7 +273,7 @@ def _walk(blocks: Blocks, memory: Memory, layout: _Layout, roots: _Roots) -> tup
         edge = np.arange(_EDGES)
         used = edge <= length[inner, None]
         children, above = rows.view(np.int64)[used], np.repeat(inner, length[inner] + 1)
-        numbers, of_tree = _blocks_at(blocks, children), tree[above]
+        numbers, of_tree = blocks_at(blocks, children), tree[above]
         rows, readable = gather(memory, children, layout.size)
         is_child = readable & (numbers >= 0) & (_number(rows, layout.place) == np.nonzero(used)[1])
         parents = rows[:, layout.parent : layout.parent + 8].copy().view(np.int64)[:, 0]

@@ -10,6 +10,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 from gdbmem.allocators.gather import gather
 from gdbmem.arrays import distinct, import_numpy, joined
+from gdbmem.heap import qt
 from gdbmem.heap.blocks import Blocks, fits, sizes_of
 from gdbmem.heap.rust import Either, Holders, RustWords, Uses, holders_of
 from gdbmem.model.memory import Memory
@@ -45,10 +46,10 @@ class Tables(NamedTuple):
 class Containers:
     """Collects the containers of a memory, of those of Rust only full vectors unless there may be any."""
 
-    def __init__(self, *, of_rust: Optional[RustWords] = None) -> None:
-        """Collect also what only programs of Rust have, if there is *of_rust*."""
+    def __init__(self, *, of_rust: Optional[RustWords] = None, of_qt: Optional[Blocks] = None) -> None:
+        """Collect also what only programs of Rust have, if there is *of_rust*, and those of Qt among *of_qt*."""
         np = import_numpy()
-        self.of_rust = of_rust
+        self.of_rust, self._of_qt = of_rust, of_qt
         none = np.zeros(0, np.int64)
         self._rings = [_rings(none.astype(np.int32), none, none, none)]
         # With the words that lead to each of them, where these may be out of use themselves.
@@ -99,6 +100,8 @@ class Containers:
                 yield _uses_of(tables, some[begin : begin + max(_AT_ONCE // buckets, 1)], buckets, memory)
         if self.of_rust is not None:
             yield from self.of_rust.uses(memory, counts)
+        if self._of_qt is not None:
+            yield from qt.uses(self._of_qt, memory)
 
 
 def _columns(

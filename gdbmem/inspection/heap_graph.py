@@ -62,6 +62,7 @@ _KEPT_OF_OTHERS = ("swapped-unread", "core-cut", "core-leaves-out", "descriptors
 _LEAST_BLOCK = 16
 _STACK_PIECE = 1 << 12
 MEMCHECK = "memcheck"
+_QT = "/libQt5Core"
 _WORTH_SAYING = 0.01  # of the bytes of all blocks
 _TCACHE_BINS, _TCACHE_BLOCKS = 64, 7  # of a thread by default; a chunk of bin n has 32 + 16 n bytes
 
@@ -196,11 +197,12 @@ class _Reading:
         only_leaks = self._query.asks_for_leaks_only
         of_rust = not only_leaks and may_have_rust(reading)
 
-        def make_containers() -> Containers:
-            return Containers(of_rust=RustWords(files) if of_rust else None)
+        def make_containers(of_qt: Optional[Blocks] = None) -> Containers:
+            return Containers(of_rust=RustWords(files) if of_rust else None, of_qt=of_qt)
 
         mapped = Ranges((mapping.start, mapping.end) for mapping in reading.mappings)
-        containers = make_containers() if not only_leaks else None
+        has_qt = any(_QT in image.name for image in reading.images)
+        containers = make_containers(blocks if has_qt else None) if not only_leaks else None
         edges = find_edges(inner, blocks, files, mapped, containers)
         pools = find_pools(inner, blocks, edges) if not only_leaks else None
         data = [(start, end) for kind, start, end in variable_areas(reading) if kind == DATA]

@@ -126,7 +126,7 @@ def test_a_leak_is_called_growing_and_fails_a_build(scratch: Path) -> None:
     assert "gdbmem: not met: " in done.stderr and document["verdict"]["evidence"] in done.stderr
     slope = document["verdict"]["slope_bytes_per_second"]
     assert 10 << 20 < slope < 60 << 20, "1 MiB each 20 ms"
-    assert document["next"][0].startswith("gdbmem launch --massif ")
+    assert document["next"][0].startswith("gdbmem grow -- ")
     (run,) = scratch.glob("gdbmem.*")
     assert (run / "stdout").read_text().startswith("epoch 0\n"), (
         "with --json the program's output is kept aside"
