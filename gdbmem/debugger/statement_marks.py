@@ -17,6 +17,7 @@ import gdb
 from gdbmem.debugger.function_source import source_lines
 from gdbmem.debugger.terminal import file_name, gdb_text, library_at
 from gdbmem.symbols.function_names import split_function
+from gdbmem.symbols.function_text import functions_at
 from gdbmem.symbols.line_table import LineRow, read_line_rows
 
 Place = tuple[int, int]
@@ -60,9 +61,14 @@ def read_marks(
     ]
     own = of_file(rows, symtab)
     inside = [(one.line, one.column) for one in own if one.address in inlined]
-    declared = (line, _column(source_lines(symtab)[line - 1], split_function(function).parts[-1]))
+    lines, name = source_lines(symtab), split_function(function).parts[-1]
+    declared = (line, _column(lines[line - 1], name))
     if declared in inside:
-        first = min((one for one in inside if one[1] and one > declared), default=None)
+        behind = {one for one in inside if one[1] and declared < one and one[0] <= len(lines)}
+        # Code of the caller may be joined with that of the call.
+        first = min(
+            (one for one, (_, around) in functions_at(lines, behind).items() if around == name), default=None
+        )
         return Marks(symtab, declared, first, own, rows)
     # The compiler may have moved the first instructions of each call away from its mark.
     is_marked = any((one.line, one.column) == declared for one in own)
