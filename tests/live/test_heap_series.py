@@ -163,5 +163,13 @@ def test_a_limit_that_the_core_passes_names_the_line_of_python_beside_its_own(
 ) -> None:
     words = f"run {EXAMPLE / 'drive.py'} 1 500000"
     commands = ["set breakpoint pending on", "tbreak core_translate", words, "memwatch limit +8MiB", "kill"]
-    said = run_gdb(Path(sys.executable).resolve(), commands, folder=tmp_path)
-    assert re.search(r" at core\.cpp:\d+( \(in [^;]*\))?, from main at drive\.py:\d+;", said.output), said
+    places = []
+    for _ in range(
+        3
+    ):  # where it stands is by chance: where gdb finds no caller, as in some stubs, there is no line
+        said = run_gdb(Path(sys.executable).resolve(), commands, folder=tmp_path).output
+        (place,) = re.findall(r"^The resident set passed .*, from main at drive\.py:\d+;", said, re.M)
+        places.append(place)
+        if re.search(r" at core\.cpp:\d+( \(in [^;]*\))?, from main", place):
+            return
+    raise AssertionError("\n".join(places))
