@@ -164,7 +164,7 @@ _PIECE = 1 << 18
 _LEAST_PYTHON, _MOST_CONSTANTS = 1 << 20, 1 << 28  # bytes that are mapped of a file
 # In the messages of Rust's library, also in stripped programs: paths of its sources, a variable, Vec's complaint.
 _IN_RUST = (b"/rustc/", b"RUST_BACKTRACE", b"capacity overflow")
-_MOST_OF_ALL = 1 << 24  # bytes of constants of all files, which take longer to read than heaps are searched
+_MOST_OF_ALL = 1 << 29  # bytes of constants of all files, which take half a second to read
 
 
 def find_linked_in(reading: ProcessImage) -> bool:

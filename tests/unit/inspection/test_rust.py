@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 import pytest
 
+from gdbmem.inspection import ledger_parts
 from gdbmem.inspection.ledger_parts import may_have_rust
 from gdbmem.ledger.ledger import ProcessImage
 from gdbmem.linux.elf.objects import Image
@@ -66,8 +67,13 @@ def test_constants_among_instructions_count_where_a_linker_puts_them_there_and_o
     assert not may_have_rust(reading_of({"/bin/program": (_OF_C + _OF_RUST, ("r--p", "r-xp"))}))
 
 
-def test_a_file_that_is_gone_or_too_large_to_look_into_may_have_been_of_rust() -> None:
+def test_a_file_that_is_gone_or_too_large_to_look_into_may_have_been_of_rust(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     program = _OF_C, ("r--p",)
     assert may_have_rust(reading_of({"/bin/program": program, "/lib/gone.so": (b"", ("r--p",))}))
-    assert may_have_rust(reading_of({"/bin/program": (_OF_C, ("r--p",) * 5000)}))
+    large = {"/bin/program": (_OF_C, ("r--p",) * 5000)}
+    assert not may_have_rust(reading_of(large))
+    monkeypatch.setattr(ledger_parts, "_MOST_OF_ALL", 1 << 24)
+    assert may_have_rust(reading_of(large))
     assert may_have_rust(reading_of({}))
