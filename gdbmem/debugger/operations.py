@@ -30,7 +30,7 @@ COMPARES, BRANCHES, CALLS, WRITES, WRITES_STACK, COMPUTES = (
 
 
 class Operation(NamedTuple):
-    """What stands at one place in the source, by the kind of instruction that does it."""
+    """One place in the source, by the kind of instruction that does it."""
 
     kind: str
     path: tuple[tuple[int, str], ...]  # line and function, down to the function that has the place

@@ -1,4 +1,4 @@
-"""What lists and hash tables of Qt 5 use of their blocks."""
+"""The words of their blocks that lists and hash tables of Qt 5 use."""
 
 from __future__ import annotations
 
@@ -62,16 +62,19 @@ def _hashes(blocks: Blocks, numbers: Any, memory: Memory) -> Uses:
     some = (array >= 0) & (references > 0) & (references < _MOST_REFERENCES) & (count > 0) & (chains > 0)
     some = np.flatnonzero(some & (node >= _LEAST_NODE) & (node < _MOST_NODE))
     some = some[fits(sizes_of(blocks, array[some]), 8 * chains[some], blocks)]
+    some = some[np.unique(array[some], return_index=True)[1]]  # an array has one head
     heads, array, count, node, chains = (column[some] for column in (heads, array, count, node, chains))
     table = np.repeat(np.arange(len(some)), chains)
     starts = blocks.addresses(array)
     places = np.repeat(starts, chains) + 8 * runs_of(np.zeros(len(some), np.int64), chains)
     found, of_table = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+    left = np.count_nonzero(blocks.live)  # nodes there can be; more are in a ring
     for _ in range(_LONGEST):
         number = blocks_at(blocks, gather_words(memory, places, range(1))[0][0])
         further = (number >= 0) & (number != blocks_at(blocks, heads[table]))
         number, table = number[further], table[further]
-        if not len(number):
+        left -= len(number)
+        if not len(number) or left < 0:
             break
         found.append(number)
         of_table.append(table)

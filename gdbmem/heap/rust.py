@@ -1,4 +1,4 @@
-"""What programs of Rust use of their blocks: nodes of B-trees, and objects of traits, whose vtables have their sizes.
+"""The words of their blocks that programs of Rust use: nodes of B-trees, and objects of traits, whose vtables have their sizes.
 
 A node of a B-tree has room for 11 keys and values, of which it uses the first ones, a pointer to its parent, the number
 of its own place there, and its length; one with children has 12 pointers to them behind these. How the compiler has
@@ -34,7 +34,7 @@ Uses = tuple[Any, Callable[[Any, Any], Any]]
 
 
 class _Roots(NamedTuple):
-    """What may be maps: columns of a value for each."""
+    """Candidates for maps: columns of a value for each."""
 
     blocks: Any  # of the root, int32
     heights: Any  # int64
@@ -58,7 +58,7 @@ class _Nodes(NamedTuple):
 
 
 class Either(NamedTuple):
-    """What may be vectors, or deques that begin behind the vector's last element: columns of a value for each."""
+    """Candidates for vectors, or for deques that begin behind the vector's last element: columns of a value for each."""
 
     blocks: Any  # int32
     lengths: Any  # of a vector, int64

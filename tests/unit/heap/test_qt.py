@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 from gdbmem.allocators.glibc.blocks import ChunkTable
 from gdbmem.arrays import import_numpy
 from gdbmem.heap.blocks import HEADER, Blocks
@@ -78,3 +80,22 @@ def test_a_node_of_a_hash_table_holds_nothing_by_its_hash() -> None:
     assert not {(n, 1) for n in range(count)} & weak_words(*nodes, *values, table, [*chains, 0, 0]), (
         "no table"
     )
+
+
+def test_chains_that_lead_in_rings_and_tables_that_share_an_array_take_no_more_memory_than_the_heap() -> None:
+    count = 400
+    head, array = count, count + 300
+    ring = [[address(n), 0, 0, 0, 0] for n in range(count)]
+    tables = [[0, HEAP, 1 | 1000 << 32, 32, count, 0, 0] for _ in range(300)]
+    at = address(head) + 64 * 300  # behind the tables, which are larger by 16 bytes
+    for table in tables:
+        table[1] = at
+    chains = [address(n) for n in range(count)]
+    tracemalloc.start()
+    try:
+        found = weak_words(*ring, *tables, [*chains, 0])
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert not {block for block, _ in found} - {array}, "no node of a table"
+    assert peak < 20 << 20
