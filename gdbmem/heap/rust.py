@@ -1,4 +1,4 @@
-"""The words of their blocks that programs of Rust use: nodes of B-trees, and objects of traits, whose vtables have their sizes.
+"""The words that programs of Rust use: nodes of B-trees, and objects of traits, whose vtables have their sizes.
 
 A node of a B-tree has room for 11 keys and values, of which it uses the first ones, a pointer to its parent, the number
 of its own place there, and its length; one with children has 12 pointers to them behind these. How the compiler has
@@ -58,7 +58,7 @@ class _Nodes(NamedTuple):
 
 
 class Either(NamedTuple):
-    """Candidates for vectors, or for deques that begin behind the vector's last element: columns of a value for each."""
+    """Candidates for vectors, or for deques that begin behind the last element: columns of a value for each."""
 
     blocks: Any  # int32
     lengths: Any  # of a vector, int64
