@@ -54,7 +54,7 @@ class HeldFolder:
     def is_in_place(self) -> bool:
         """Whether the folder's name still leads to it."""
         try:
-            return os.path.samestat(self._folder.lstat(), os.fstat(self._descriptor))
+            return os.path.samestat(os.lstat(self._folder), os.fstat(self._descriptor))
         except OSError:
             return False
 
@@ -80,7 +80,7 @@ def is_there(path: Union[str, os.PathLike[str]]) -> bool:
     return True
 
 
-def make_private(path: Path) -> None:
+def make_private(path: Union[str, os.PathLike[str]]) -> None:
     """Remove the rights of group and others from the regular file *path*; a link is left alone. Raises OSError.
 
     It is not opened for reading or writing, because closing it would release this process's POSIX locks (SQLite's).

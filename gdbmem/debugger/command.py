@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import os
 import re
@@ -128,6 +129,7 @@ class RegisteredCommand(gdb.Command):  # type: ignore[misc]  # gdb's module has 
             implementation_of(self._description, self._name).carry_out(argument)
 
 
+@functools.cache  # looking the setting up takes longer than the rest of a small command's preparation
 def step_in_place() -> None:
     """Make gdb step over a breakpoint at the instruction itself, unless the user has chosen how.
 

@@ -13,7 +13,7 @@ import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, Callable, NamedTuple, Optional, Protocol, TypeVar
+from typing import Any, Callable, NamedTuple, Optional, Protocol, TypeVar, Union
 
 from gdbmem.errors import InputError
 from gdbmem.files import JsonObject
@@ -211,7 +211,7 @@ def find_record(records: Sequence[Record], name: str) -> Optional[Record]:
     return found[-1] if found else None
 
 
-def append_record(log: Path, record: NamedRecord) -> None:
+def append_record(log: Union[str, Path], record: NamedRecord) -> None:
     """Append *record* to *log* as one line, in one write. Raises OSError."""
     values = as_json(record)
     del values["name"]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Optional, Union
 
 from gdbmem.errors import InputError, Notice
-from gdbmem.files import HeldFolder, JsonObject, make_private, replace_file
+from gdbmem.files import HeldFolder, JsonObject, is_there, make_private, replace_file
 from gdbmem.runs import distrust
 from gdbmem.runs.ranks import Rank, default_name
 from gdbmem.text import plural, printable
@@ -267,7 +267,7 @@ class Run:
             self._last_number = max(numbers, default=0)
         # A name whose file was never written is given again; one that was written, never.
         ending = f"{engine}{PACKED}" if packed else engine
-        while (self.place / (file := f"{_FOLDER}/{self._last_number + 1:04d}.{ending}")).exists():
+        while is_there(f"{self.place}/{(file := f'{_FOLDER}/{self._last_number + 1:04d}.{ending}')}"):
             self._last_number += 1
         return file
 
@@ -282,14 +282,14 @@ class Run:
             )
         self._counts[base_name] += 1
         record = SnapshotRecord(base_name, self._counts[base_name], **fields)
-        self._seal([self.place / record.file])
+        self._seal([f"{self.place}/{record.file}"])
         try:
-            distrust.append_record(self.place / _LOG, record)
+            distrust.append_record(f"{self.place}/{_LOG}", record)
         except OSError as error:
             raise self.unwritable(error) from error
         return record._replace(name=record.label)
 
-    def _seal(self, paths: Iterable[Path]) -> None:
+    def _seal(self, paths: Iterable[Union[str, Path]]) -> None:
         """Make the files private to the owner, even if the folder is copied or its mode changed."""
         for path in paths:
             with contextlib.suppress(OSError):

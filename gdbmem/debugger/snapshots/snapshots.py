@@ -258,12 +258,13 @@ def _capture_massif() -> Captured:
     refuse_killed()
     file = run.next_file(massif.NAME)
     said = monitor(massif.snapshot_command(f"{session.link}/{file}"))
-    path = run.folder / file
+    path = f"{run.folder}/{file}"
     try:
-        data = path.read_bytes()
+        with open(path, "rb", buffering=0) as stream:  # noqa: PTH123  (a snapshot takes little more than this)
+            data = stream.read()
     except FileNotFoundError:
-        raise _no_file(said, path) from None
-    heap_bytes = _heap_bytes(data, str(path))
+        raise _no_file(said, Path(path)) from None
+    heap_bytes = _heap_bytes(data, path)
     if heap_bytes is None:
         return Captured(file, None)
 

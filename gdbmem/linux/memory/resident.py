@@ -18,7 +18,7 @@ from gdbmem.linux.memory.maps import (
     parse_rss,
     parse_smaps,
 )
-from gdbmem.linux.process.process import boot_id, memory_folder, soft_limit
+from gdbmem.linux.process.process import boot_id, memory_folder, soft_limit, text_of
 from gdbmem.text import format_size
 
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -341,7 +341,7 @@ def anonymous_bytes(pid: int) -> int:
     statm may lag behind by some pages of each processor.
     """
     try:
-        statm = parse_statm(Path(f"/proc/{pid}/statm").read_bytes())
+        statm = parse_statm(text_of(f"/proc/{pid}/statm").encode())
     except OSError:
         return 0
     return 0 if statm is None else statm.resident_bytes - statm.shared_bytes

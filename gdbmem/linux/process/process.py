@@ -2,6 +2,7 @@
 
 import os
 import re
+import resource
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -123,10 +124,22 @@ def own_tid(pid: int, tid: Optional[int] = None) -> int:
     return int(numbers[-1]) if numbers else (pid if tid is None else tid)
 
 
+_LIMITS = {
+    "Max address space": resource.RLIMIT_AS,
+    "Max file size": resource.RLIMIT_FSIZE,
+    "Max open files": resource.RLIMIT_NOFILE,
+    "Max stack size": resource.RLIMIT_STACK,
+}
+
+
 def soft_limit(pid: int, name: str) -> Optional[int]:
     """Return the soft limit *name*, as in /proc, of *pid*; None if there is none. Raises OSError."""
-    value = text_of(f"/proc/{pid}/limits").partition(f"\n{name} ")[2].lstrip().partition(" ")[0]
-    return int(value) if value.isdecimal() else None
+    try:
+        limit = resource.prlimit(pid, _LIMITS[name])[0]
+    except PermissionError:  # of another user's, also one that has changed its user: readable in /proc
+        value = text_of(f"/proc/{pid}/limits").partition(f"\n{name} ")[2].lstrip().partition(" ")[0]
+        return int(value) if value.isdecimal() else None
+    return None if limit == resource.RLIM_INFINITY else limit
 
 
 _KERNEL_THREAD = 0x00200000  # PF_KTHREAD
