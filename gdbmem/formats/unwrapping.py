@@ -19,7 +19,7 @@ _ESCAPE = re.compile(
 _TEXTS = ("log", "message", "MESSAGE", "msg", "textPayload", "text", "traceback", "line", "_raw", "body")
 _WRITERS = re.compile(
     r"(?i)(?:.*[._-])?(?:pod|pod_?name|pod_?id|container|container_?id|container_?name|host|host_?name|pid|rank|worker"
-    r"|instance|instance_?id|replica|process|node|task|task_?id|logstream|log_?stream|unit|_pid|_hostname|syslog_pid)"
+    r"|instance|instance_?id|replica|process|node|task|task_?id|tag|logstream|log_?stream|unit|_pid|_hostname|syslog_pid)"
 )
 _DEEPEST = 12
 _START_BYTES = 4096
@@ -202,6 +202,7 @@ _ALLOCATOR = re.compile(rb"bfc_a(?:llocator|rena)\.cc")
 _LOG_SAMPLE_BYTES = 1 << 16  # at the beginning of a log
 _FEWEST = 5  # stamps, or full lines, that show how a log was written
 _WIDTHS = (60, 400)  # columns of terminals
+_BROKEN_SHARE = 0.75  # of the full lines of a log that a terminal broke: others have this width by chance
 
 
 def unwrap_log(data: Data) -> PlainLog:
@@ -215,24 +216,37 @@ def unwrap_log(data: Data) -> PlainLog:
 
 def _joined(log: PlainLog) -> PlainLog:
     """Return *log* with the lines joined that a narrow terminal broke: none is wider, and no prefix follows them."""
-    sample = bytes(log.data[:_LOG_SAMPLE_BYTES]).split(b"\n")
-    width = max(map(len, sample))
-    if not _WIDTHS[0] <= width <= _WIDTHS[1] or sum(len(line) == width for line in sample) < _FEWEST:
+    width = max(map(len, bytes(log.data[:_LOG_SAMPLE_BYTES]).split(b"\n")))
+    if not _WIDTHS[0] <= width <= _WIDTHS[1]:
         return log
     lines = bytes(log.data).split(b"\n")
-    if max(map(len, lines)) > width:
+    if max(map(len, lines)) > width or not _are_broken(lines, width):
         return log
     joined: list[bytes] = []
     numbers: list[int] = []
     is_open = False
     for number, line in enumerate(lines, start=1):
-        if is_open and STAMP.match(line) is None:
+        if is_open and STAMP.search(line) is None:
             joined[-1] += line
         else:
             joined.append(line)
             numbers.append(log.number(number))
         is_open = len(line) == width
     return PlainLog(b"\n".join(joined), numbers)
+
+
+def _are_broken(lines: Sequence[bytes], width: int) -> bool:
+    """Return whether *lines* of *width* go on in the next one: not if they are one line that several ranks wrote."""
+    full = [number for number, line in enumerate(lines[:-1]) if len(line) == width]
+    broken = [number for number in full if STAMP.search(lines[number + 1]) is None]
+    if len(broken) < _BROKEN_SHARE * len(full):
+        return False
+    return len({_without_prefix(lines[number]) for number in broken}) >= _FEWEST
+
+
+def _without_prefix(line: bytes) -> bytes:
+    stamp = STAMP.search(line)
+    return line[stamp.end() :] if stamp else line
 
 
 def _oldest_first(log: PlainLog) -> PlainLog:

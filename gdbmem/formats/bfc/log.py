@@ -419,6 +419,8 @@ class _Reader:
     def _stat(self, number: int, found: re.Match[bytes], thread: Optional[bytes]) -> None:
         if log_lines.PLACE.search(found.string, 0, found.start()):
             return
+        if thread is None and sum(dump.has_tail for dump in self._of(None)) > 1:
+            return  # counters lack the thread: these may be of any dump that is at its end
         dump = self._ended(number, thread)
         if dump.is_among_chunks:
             return

@@ -39,10 +39,11 @@ def read(path: Path, data: bytes) -> Sequence[Allocator]:
 
 def facts(allocators: Sequence[Allocator]) -> list[tuple[object, ...]]:
     """Return of each allocator what the lines around its dump tell of it."""
-    return sorted(
+    told = [
         (one.asked_bytes, one.pool_bytes, one.in_use_bytes, list(one.chunks.address), one.is_complete)
         for one in allocators
-    )  # fmt: skip
+    ]
+    return sorted(told, key=repr)
 
 
 def dumps(value: object) -> bytes:
@@ -163,6 +164,40 @@ def test_each_request_is_answered_by_the_pool_of_its_own_rank(mark: str, count: 
     found = read(tmp_path / "x.log", text.encode())
     assert facts(found) == facts(alone)
     assert len({one.name for one in found}) == count, "each is called by its writer"
+
+
+def test_the_limit_of_a_rank_whose_counters_stand_between_anothers_is_not_that_ones(tmp_path: Path) -> None:
+    pools = ranks(8)
+    logs = [of_2025(pool, absl_prefix(2281 + number)) for number, pool in enumerate(pools)]
+    right = {}
+    for log in logs:
+        (one,) = read(tmp_path / "alone.log", "\n".join([*log, ""]).encode())
+        right[one.asked_bytes, one.pool_bytes] = one.limit_bytes, one.counters.peak_in_use_bytes
+    for seed in range(20):
+        lines = [log[at] for at in range(max(map(len, logs))) for log in logs if at < len(log)]
+        lines = lines if seed == 0 else [line for _, line in interleaved(logs, seed)]
+        for one in read(tmp_path / "x.log", "\n".join([*lines, ""]).encode()):
+            if one.is_complete and one.asked_bytes is not None:
+                limit, peak = right[one.asked_bytes, one.pool_bytes]
+                assert one.limit_bytes in (limit, None)
+                assert one.counters.peak_in_use_bytes in (peak, None)
+
+
+NOTE = "I0000 00:00:1795961652.798759    2281 port.cc:153] oneDNN custom operations are on. " + "x" * 130
+
+
+@pytest.mark.parametrize("mark", MARKS)
+def test_a_long_line_that_all_ranks_print_does_not_take_the_next_ranks_line(
+    mark: str, tmp_path: Path
+) -> None:
+    pools = ranks(3)
+    say = absl_prefix(2281)
+    logs = [[NOTE, *of_2025(pool, say)[:1], *[NOTE] * 2, *of_2025(pool, say)[1:]] for pool in pools]
+    alone = [one for log in logs for one in read(tmp_path / "alone.log", "\n".join([*log, ""]).encode())]
+    for seed in range(4):
+        lines = interleaved(logs, seed)
+        text = "".join(f"{MARKS[mark](rank, line)}\n" for rank, line in lines)
+        assert facts(read(tmp_path / "x.log", text.encode())) == facts(alone)
 
 
 def test_ranks_whose_lines_nothing_tells_apart_are_right_or_reported(tmp_path: Path) -> None:
