@@ -310,7 +310,7 @@ def _sums(
             kernel = min(kernel, in_kernel)
         evidence = Evidence(
             kernel, _populated_faults(recording, one), lost.get(pid, 0), samples.lost_faults,
-            recording.sees_kernel_mode,
+            recording.sees_kernel_mode, _unwatched_faults(one),
         )  # fmt: skip
         found = account(one.name, pid, mine, spans[pid], evidence)
         accounts.append(
@@ -329,11 +329,11 @@ def _before(one: Watched, samples: Samples) -> Reading:
 
 
 def _counted(recording: FaultRecording) -> Mapping[int, int]:
-    """Return the kernel's own count of the faults of each process that lived to the end."""
+    """Return the kernel's own count of the faults of each process that lived to the end, while its events counted."""
     return {
-        pid: one.faults_after - one.faults_before
+        pid: one.faults_stopping - one.faults_started
         for pid, one in recording.watched.items()
-        if one.faults_after is not None
+        if one.faults_after is not None and one.faults_stopping is not None
     }
 
 
@@ -343,7 +343,7 @@ def _counted_of_ended(recording: FaultRecording, rows: Sequence[growth.WeighedFa
     for row in rows:
         latest[row.pid] = max(row.time, latest.get(row.pid, 0))
     return {
-        pid: one.faults_seen[1] - one.faults_before
+        pid: one.faults_seen[1] - one.faults_started
         for pid, one in recording.watched.items()
         if one.has_ended
         and not one.is_root
@@ -354,13 +354,20 @@ def _counted_of_ended(recording: FaultRecording, rows: Sequence[growth.WeighedFa
 
 def _populated_faults(recording: FaultRecording, one: Watched) -> Optional[int]:
     """Return how many faults of a process the kernel counted without an event; None if its events aren't known."""
-    reading = one.after
     if not recording.sees_kernel_mode or len(recording.watched) > 1:
         return None
-    counted = (
-        one.faults_after if one.faults_after is not None else reading.faults if reading is not None else None
-    )
-    return None if counted is None else max(counted - one.faults_before - recording.faults, 0)
+    counted = one.faults_stopping
+    if counted is None or one.faults_after is None:
+        counted = one.after.faults if one.after is not None else None
+    return None if counted is None else max(counted - one.faults_started - recording.faults, 0)
+
+
+def _unwatched_faults(one: Watched) -> int:
+    """Return how many faults a process had between a reading and the moment when its events counted, or stopped."""
+    first = one.faults_started - one.faults_before
+    if one.faults_after is None or one.faults_stopping is None:
+        return first
+    return first + one.faults_after - one.faults_stopping
 
 
 def _ended_after(one: Watched) -> Optional[float]:
@@ -370,6 +377,6 @@ def _ended_after(one: Watched) -> Optional[float]:
 
 
 def _kernel_faults(recording: FaultRecording, one: Watched, *, sampled: float) -> Optional[int]:
-    if recording.sees_kernel_mode or one.faults_after is None:
+    if recording.sees_kernel_mode or one.faults_after is None or one.faults_stopping is None:
         return None
-    return max(round(one.faults_after - one.faults_before - sampled), 0)
+    return max(round(one.faults_stopping - one.faults_started - sampled), 0)

@@ -23,6 +23,7 @@ from gdbmem.model.faults import (
     PEAK,
     POPULATED,
     REST,
+    UNWATCHED,
     FaultAccount,
     FaultTotals,
     HeldNow,
@@ -57,6 +58,9 @@ class Evidence(NamedTuple):
     lost_faults: int = 0  # of a process all of whose samples were lost
     missed_faults: float = 0.0  # of any process, whose samples were lost
     sees_kernel_mode: bool = True
+    unwatched_faults: int = (
+        0  # between a reading of the process and the moment when its events counted, or stopped
+    )
 
 
 class _Places(NamedTuple):
@@ -115,20 +119,23 @@ def _causes(
     there = min(after.rss_bytes, after.anonymous.size_bytes + after.files.size_bytes)
     found.append((PEAK, round(span.most_bytes - there - came_later)))
     found += [(KERNEL_MODE, (evidence.kernel_faults or 0) * PAGE), (LOST, evidence.lost_faults * PAGE)]
+    unseen = evidence.unwatched_faults
+    unwatched = (UNWATCHED, unseen * PAGE + (round(places.huge) if unseen else 0))
     if places.small + places.huge <= evidence.missed_faults * PAGE:
-        return [*found, (JOINED, round(places.joined))]
+        return [*found, (JOINED, round(places.joined)), unwatched]
     if evidence.sees_kernel_mode:
         populated = evidence.populated_faults or 0
         small = min(populated * PAGE, places.small)
         huge = places.huge if populated else 0.0
-        moved = places.small - small
+        moved = max(places.small - small - unseen * PAGE, 0.0)
     else:
         small = huge = moved = 0.0
         if evidence.kernel_faults is not None:
-            moved = max(places.small - evidence.kernel_faults * _MOST_A_FAULT, 0.0)
+            moved = max(places.small - (evidence.kernel_faults + unseen) * _MOST_A_FAULT, 0.0)
     if _left(mine, before, after) < _COUNTERPART * moved:
         moved = 0.0
-    return [*found, (JOINED, round(places.joined)), (POPULATED, round(small + huge)), (MOVED, round(moved))]
+    found += [(JOINED, round(places.joined)), (POPULATED, round(small + huge)), (MOVED, round(moved))]
+    return [*found, unwatched]
 
 
 def _mapped_together(mine: Sequence[_Row], before: Reading, after: Reading) -> float:
@@ -201,6 +208,7 @@ KINDS = {
     POPULATED: "pages that the kernel filled in without a touch (MAP_POPULATE, mlock(), madvise(), direct I/O): it"
     " counted their faults, but tells no lines",
     JOINED: "pages that the kernel added when it joined small pages into huge ones (khugepaged, MADV_COLLAPSE)",
+    UNWATCHED: "faults while the recording was being started or ended, which no event saw",
     PEAK: "more at the peak of the process, which has ended, than when its memory was last read",
     REST: "not explained: no event shows the cause",
 }

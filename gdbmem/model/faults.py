@@ -33,6 +33,7 @@ class Unseen(NamedTuple):
 
 KERNEL_MODE, FILES, INHERITED, LOST = "kernel-mode", "files", "inherited", "lost"
 LATER, MOVED, POPULATED, JOINED, PEAK, REST = "later", "moved", "populated", "joined", "peak", "rest"
+UNWATCHED = "unwatched"
 # Parts that a program has without making memory of its own.
 NEEDING_NO_FAULT = (FILES, INHERITED, LATER)
 

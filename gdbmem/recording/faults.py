@@ -132,7 +132,10 @@ class Watched:
         self.size_bytes = 0  # resident, and in pages of hugetlbfs, at the last turn,
         self.largest_bytes = 0  # at the turn when it was largest
         self.sized = 0  # CLOCK_MONOTONIC, ns: the time of the last turn that read it
-        self.faults_before = 0  # by /proc/PID/stat
+        # By /proc/PID/stat: before its first reading, and when all its events counted; before the first of them
+        # stopped, and at its last reading. A busy or large process has faults meanwhile.
+        self.faults_before = self.faults_started = 0
+        self.faults_stopping: Optional[int] = None
         self.faults_after: Optional[int] = None
         # When last counted (CLOCK_MONOTONIC, ns), and the count.
         self.faults_seen: Optional[tuple[int, int]] = None
@@ -188,6 +191,8 @@ class FaultRecorder:
             if not recording.watched:
                 raise ended(pids[0])
             watch.start()
+            for one in recording.watched.values():
+                one.faults_started = page_faults(one.pid) or one.faults_before
             self._say(f"{RECORDING}{_names(recording)}{_until(seconds)}")
             self._run(watch, recording, lambda: _have_ended(pids, recording), seconds)
         recording.program = ", ".join(one.name for one in recording.watched.values() if one.pid in pids)
@@ -217,6 +222,7 @@ class FaultRecorder:
         return FaultRecording(watch.layout, watch.wishes.kernel, TurnSpool())
 
     def _add_root(self, recording: FaultRecording, pid: int) -> None:
+        faults = page_faults(pid)
         reading = read_resident(pid)
         if reading is None:
             return  # it has just ended
@@ -225,7 +231,7 @@ class FaultRecorder:
         with contextlib.suppress(OSError):
             maps = maps_text(pid)
         root = recording.watched[pid] = Watched(pid, facts.name, True, reading, uid=facts.uid)
-        root.maps, root.faults_before = maps, page_faults(pid) or 0
+        root.maps, root.faults_before = maps, faults or 0
 
     def _run(
         self, watch: FaultWatch, recording: FaultRecording, is_over: Callable[[], bool], seconds: float
@@ -234,6 +240,8 @@ class FaultRecorder:
         while True:
             over = is_over() or self._ended_by is not None or time.monotonic() - began >= seconds
             if over:
+                for one in recording.watched.values():
+                    one.faults_stopping = None if one.has_ended else page_faults(one.pid)
                 watch.stop()
             self._take(watch, recording, at_end=over)
             self._look(recording, began, at_end=over)

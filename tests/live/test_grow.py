@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from gdbmem.api.growth import record_growth
 from gdbmem.linux.faults.watch import FaultWatch
 from tests.conftest import Program
 from tests.cover import cover
@@ -98,6 +99,26 @@ def test_memory_that_comes_and_goes_grows_once(program: Program) -> None:
     pid, one = grown(program, "again")
     assert one.account(pid)["seen_bytes"] == pytest.approx(8 * SIZE, rel=0.05)
     check(one, pid, within=0.1)
+
+
+def test_memory_that_is_touched_while_the_events_are_opened_is_not_told_as_populated(
+    program: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = FaultWatch.start
+    with program_at_work([program("makes_resident"), "lazily"]) as target:
+
+        def late(watch: FaultWatch) -> None:  # as where thousands of threads, or a busy machine, delay it
+            assert target.stdin is not None
+            target.stdin.write("\n")
+            target.stdin.flush()
+            wait_for(target.stdout, "grew")
+            start(watch)
+
+        monkeypatch.setattr(FaultWatch, "start", late)
+        recorded = record_growth([target.pid], seconds=0.0)
+    causes = {part.kind: part.bytes for part in recorded.totals.accounts[0].unseen}
+    assert causes.pop("unwatched") == pytest.approx(SIZE, rel=0.02)
+    assert sum(map(abs, causes.values())) < MIB, causes
 
 
 @pytest.mark.parametrize("kind", ["populated", "locked", "moved"])

@@ -585,6 +585,23 @@ def test_pages_that_the_kernel_filled_in_are_known_by_its_count_of_the_faults() 
     assert unseen(one) == {"rest": 150} and one.hidden_bytes == 150 * PAGE
 
 
+@pytest.mark.parametrize("sees_kernel_mode", [True, False])
+def test_faults_of_the_moment_in_which_the_events_are_opened_are_not_called_populated_memory(
+    sees_kernel_mode: bool,
+) -> None:
+    span = Span(reading(range(10)), reading(range(200)))
+    rows = [(fault(n, n), float(PAGE)) for n in range(10, 50)]
+    kernel = None if sees_kernel_mode else 0
+    known = Evidence(kernel, 30, sees_kernel_mode=sees_kernel_mode, unwatched_faults=100)
+    found = unseen(account("x", 1, rows, span, known))
+    assert found == ({"populated": 30} if sees_kernel_mode else {}) | {
+        "unwatched": 100,
+        "rest": 20 if sees_kernel_mode else 50,
+    }
+    huge = Span(Reading(0), reading(range(512), huge=1))
+    assert unseen(account("x", 1, [], huge, Evidence(unwatched_faults=1))) == {"unwatched": 512}
+
+
 def test_pages_that_the_kernel_joined_to_huge_ones_are_known_by_the_small_one_that_was_touched() -> None:
     span = Span(Reading(0), reading(range(512), huge=1))
     touched = [(fault(0, 1), float(PAGE))]
