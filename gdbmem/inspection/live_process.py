@@ -658,6 +658,12 @@ def _copied_view(subject: Subject, moment: Moment) -> ProcessImage:
         if outside.within(held.start, held.end):
             if _is_left_out(earlier := before.get((held.start, held.end), held)):
                 known = earlier  # the copy has none of its pages
+            known = (
+                known._replace(  # nor page tables of files and shared memory, which would tell these apart
+                    hugetlb_bytes=max(known.hugetlb_bytes, earlier.hugetlb_bytes),
+                    huge_bytes=max(known.huge_bytes, earlier.huge_bytes),
+                )
+            )
             known = itself.get(held.start, known)
             is_huge = known.hugetlb_bytes or "ht" in known.flags.split()
             rss = known.rss_bytes
@@ -669,6 +675,7 @@ def _copied_view(subject: Subject, moment: Moment) -> ProcessImage:
                 name=held.name,
                 rss_bytes=rss,
                 anonymous_bytes=min(known.anonymous_bytes, rss),
+                huge_bytes=min(known.huge_bytes, rss),
                 lazily_freed_bytes=min(known.lazily_freed_bytes, rss),
             )
         )

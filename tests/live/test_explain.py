@@ -315,6 +315,22 @@ def test_a_heap_in_pages_of_hugetlbfs_is_not_passed_over(program: Program, threa
         assert "residency-uncertain" not in slugs(ledger)
 
 
+@pytest.mark.parametrize("fork", [False, True])
+@pytest.mark.parametrize("sharing", ["SHARED", "PRIVATE"])
+def test_shared_memory_in_pages_of_hugetlbfs_is_told_beside_the_resident_set(
+    sharing: str, fork: bool
+) -> None:
+    # As PostgreSQL has its buffers. A copy of the process has no page tables of what is shared.
+    code = (
+        "import mmap, os, sys; hugetlb = 0x40000\n"
+        f"pool = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_{sharing} | mmap.MAP_ANONYMOUS | hugetlb)\n"
+        "pool[0] = pool[2 << 20] = 1\n"
+        "os.write(1, b'pid %d\\nready\\n' % os.getpid()); os.read(0, 1)"
+    )
+    with huge_pages(4), running([sys.executable, "-c", code]) as target:
+        assert explain(target.pid, fork=fork).beside["hugetlb"] == 4 << 20
+
+
 def test_top_below_another_users_break_is_not_promised(program: Program) -> None:
     with faulty(program, "sbrk-last") as target:
         predicted = explain(target.pid).releasable_bytes or 0
