@@ -289,7 +289,16 @@ def _heading(summary: SeriesSummary) -> str:
 
 def _print_lines(lines: Sequence[LineSummary], console: Console) -> None:
     name = METRIC_NAMES[lines[0].metric]
-    headings = ["process", "pid", f"{name} first", "last", "peak", "change", "private dirty", "threads"]
+    headings = [
+        "process",
+        "pid",
+        f"{name} first",
+        "last",
+        "peak",
+        "change",
+        "private dirty change",
+        "threads",
+    ]
     ranked = sorted(
         (row for row in lines if row.peak_bytes is not None), key=lambda row: -(row.peak_bytes or 0)
     )

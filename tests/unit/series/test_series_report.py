@@ -342,6 +342,7 @@ def test_in_a_narrow_terminal_a_long_name_is_cut_and_no_number(tmp_path: Path) -
         assert row.count("723.6 MiB") == 3
         assert "+406.6 MiB" in row
         assert "…" in row.split("31")[0]
+    assert "private dirty change" in stream.getvalue()  # else 0 B would be told of a process that has much
 
 
 def test_a_process_too_short_lived_to_be_read_is_counted_below_the_table_and_no_empty_row(
