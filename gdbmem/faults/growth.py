@@ -325,21 +325,28 @@ def with_huge_pages(
     """Return *faults*, with those of huge pages weighted to their actual number; *grown* is changed as well.
 
     They are few compared with those of small pages, and each is worth hundreds: sampling misses or repeats them by
-    chance. Small pages that the kernel has merged into a huge page are not among them.
+    chance. Small pages that the kernel has merged into a huge page are not among them. Those of hugetlbfs are counted
+    apart.
     """
     changed = list(faults)
     for pid, numbers in by_process(faults).items():
         span = spans.get(pid)
         if span is None or span.after is None:
             continue
-        huge = span.after.huge
-        counted = [n for n in numbers if faults[n].page_bytes > PAGE and grown[n]]
-        sampled = sum(grown[n] for n in counted)
-        joined = sum(grown[n] for n in numbers if faults[n].page_bytes <= PAGE and faults[n].address in huge)
-        there = max(huge.size_bytes - span.before.huge.size_bytes - joined, 0.0)
-        for n in counted if there else ():
-            changed[n] = faults[n]._replace(weight=faults[n].weight * there / sampled)
-            grown[n] *= there / sampled
+        before, after = span.before, span.after
+        joined = sum(
+            grown[n] for n in numbers if faults[n].page_bytes <= PAGE and faults[n].address in after.huge
+        )
+        came = max(after.huge.size_bytes - before.huge.size_bytes - joined, 0.0)
+        of_files = max(after.hugetlb.size_bytes - before.hugetlb.size_bytes, 0)
+        for there, areas in ((came, after.huge), (of_files, after.hugetlb)):
+            counted = [
+                n for n in numbers if grown[n] and faults[n].page_bytes > PAGE and faults[n].address in areas
+            ]
+            sampled = sum(grown[n] for n in counted)
+            for n in counted if there else ():
+                changed[n] = faults[n]._replace(weight=faults[n].weight * there / sampled)
+                grown[n] *= there / sampled
     return changed
 
 

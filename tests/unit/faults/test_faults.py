@@ -478,6 +478,17 @@ def test_huge_pages_are_as_many_as_the_kernel_has() -> None:
     assert sum(one.weight for one in counted) == pytest.approx(20)
 
 
+def test_pages_of_hugetlbfs_are_weighted_to_their_own_number_and_change_that_of_no_others() -> None:
+    # PostgreSQL's buffers in hugetlbfs, beside a heap in transparent huge pages: one in 4 was sampled.
+    buffers = Ranges([(BASE + 100 * HUGE, BASE + 112 * HUGE)])
+    after = reading(range(20 * 512), huge=20)._replace(hugetlb=buffers, hugetlb_bytes=12 * HUGE)
+    faults = [fault(n * 512, n, weight=4.0, size=HUGE) for n in (*range(0, 20, 5), 100)]
+    span = Span(Reading(0), after)
+    grown = grown_bytes(faults, {1: span}, {})
+    with_huge_pages(faults, grown, {1: span})
+    assert grown == pytest.approx([*[5 * HUGE] * 4, 12 * HUGE])
+
+
 def test_processes_share_the_faults_as_the_kernel_counts_them() -> None:
     faults = [fault(n, n)._replace(pid=1 + n % 4 // 3) for n in range(400)]
     shared = shared_out(faults, {1: 1000, 2: 3000}, {})
