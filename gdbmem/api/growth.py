@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Callable, NamedTuple, Optional
 from gdbmem.errors import Notice
 from gdbmem.faults import growth
 from gdbmem.faults.account import Evidence, account
+from gdbmem.faults.folios import FolioEvidence, with_large_folios
 from gdbmem.faults.resident_by_path import unnamed_interpreters
 from gdbmem.formats.addresses import Binary, Symbols
 from gdbmem.formats.json_profiles import encode_faults, faults_profile
 from gdbmem.formats.stacks import StackProfile
-from gdbmem.linux.faults.readings import Reading
+from gdbmem.linux.faults.readings import Reading, folio_sizes
 from gdbmem.linux.files.target_files import TargetFiles, may_be_opened
 from gdbmem.model.calltree import Frame
-from gdbmem.model.faults import FaultStack, FaultTotals, NamedFaults, NamedStack, SiteHoldings
+from gdbmem.model.faults import FaultAccount, FaultStack, FaultTotals, NamedFaults, NamedStack, SiteHoldings
 from gdbmem.recording.faults import FaultRecorder, FaultRecording, Watched
 from gdbmem.symbols.address_names import GdbSymbols
 from gdbmem.symbols.call_paths import CallPaths, Place, Samples, jit_names, name_places
@@ -297,30 +298,44 @@ def _sums(
             in_kernel = max(sum(counted.values()) - recording.faults, 0)
         rows = growth.within_counts(rows, counted, in_kernel)
     rows, zero = growth.without_zero_pages(rows, spans)
+    sampled = {pid: sum(rows[n].faults for n in mine) for pid, mine in growth.by_process(rows).items()}
+    populated = {pid: _populated_faults(recording, one) for pid, one in recording.watched.items()}
+    rows = with_large_folios(rows, spans, FolioEvidence(folio_sizes(), populated))
     doubts: dict[int, float] = {}
     grown = growth.grown_bytes(rows, spans, samples.began, doubts)
     rows = growth.within_peaks(rows, grown, spans, doubts)
     rows = growth.with_huge_pages(rows, grown, spans)
-    numbers = growth.by_process(rows)
-    accounts = []
-    for pid, one in recording.watched.items():
-        mine = [(rows[number], grown[number]) for number in numbers.get(pid, ())]
-        kernel = _kernel_faults(recording, one, sampled=sum(row.faults for row, _ in mine))
-        if kernel is not None and in_kernel is not None:
-            kernel = min(kernel, in_kernel)
-        evidence = Evidence(
-            kernel, _populated_faults(recording, one), lost.get(pid, 0), samples.lost_faults,
-            recording.sees_kernel_mode, _unwatched_faults(one),
-        )  # fmt: skip
-        found = account(one.name, pid, mine, spans[pid], evidence)
-        accounts.append(
-            found._replace(ended_seconds_after=_ended_after(one), zero_bytes=round(zero.get(pid, 0.0)))
+    evidence = {
+        pid: Evidence(
+            _kernel_faults(recording, one, sampled.get(pid, 0.0), in_kernel), populated[pid], lost.get(pid, 0),
+            samples.lost_faults, recording.sees_kernel_mode, _unwatched_faults(one),
         )
+        for pid, one in recording.watched.items()
+    }  # fmt: skip
+    accounts = _accounts(recording, list(zip(rows, grown)), spans, evidence, zero)
     totals = FaultTotals(
         recording.seconds, recording.faults, recording.samples, recording.lost, min(used), max(used),
         recording.sees_kernel_mode, samples.broken, accounts, samples.assumed,
     )  # fmt: skip
     return totals, rows, grown
+
+
+def _accounts(
+    recording: FaultRecording,
+    rows: Sequence[tuple[growth.WeighedFault, float]],
+    spans: Mapping[int, growth.Span],
+    evidence: Mapping[int, Evidence],
+    zero: Mapping[int, float],
+) -> Sequence[FaultAccount]:
+    numbers = growth.by_process([one for one, _ in rows])
+    accounts = []
+    for pid, one in recording.watched.items():
+        mine = [rows[number] for number in numbers.get(pid, ())]
+        found = account(one.name, pid, mine, spans[pid], evidence[pid])
+        accounts.append(
+            found._replace(ended_seconds_after=_ended_after(one), zero_bytes=round(zero.get(pid, 0.0)))
+        )
+    return accounts
 
 
 def _before(one: Watched, samples: Samples) -> Reading:
@@ -376,7 +391,11 @@ def _ended_after(one: Watched) -> Optional[float]:
     return max(one.ended - one.after.time, 0) / 1e9
 
 
-def _kernel_faults(recording: FaultRecording, one: Watched, *, sampled: float) -> Optional[int]:
+def _kernel_faults(
+    recording: FaultRecording, one: Watched, sampled: float, in_kernel: Optional[int]
+) -> Optional[int]:
+    """Return the faults of a process in kernel mode, at most *in_kernel*, if those have no samples."""
     if recording.sees_kernel_mode or one.faults_after is None or one.faults_stopping is None:
         return None
-    return max(round(one.faults_stopping - one.faults_started - sampled), 0)
+    count = max(round(one.faults_stopping - one.faults_started - sampled), 0)
+    return count if in_kernel is None else min(count, in_kernel)

@@ -17,10 +17,11 @@ from collections.abc import Sequence
 from gdbmem.api.growth import Binaries, named_faults, names_of, rows_of, without_libdw
 from gdbmem.errors import GdbmemError, Notice
 from gdbmem.faults.account import Evidence, account
+from gdbmem.faults.folios import FolioEvidence, with_large_folios
 from gdbmem.faults.growth import Span, WeighedFault, grown_bytes, scaled, with_huge_pages, without_zero_pages
 from gdbmem.faults.resident_by_path import StandingMemory
 from gdbmem.formats.json_profiles import encode_faults
-from gdbmem.linux.faults.readings import Reading
+from gdbmem.linux.faults.readings import Reading, folio_sizes
 from gdbmem.linux.memory.maps import PAGE
 from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultAccount, FaultTotals, NamedFaults
@@ -83,6 +84,9 @@ class GrowthSnapshots:
             self._standing.leave(after)
         spans = {self._recorder.pid: Span(before, after)}
         rows, _ = without_zero_pages(rows, spans)
+        counted = interval.counted
+        populated = None if counted is None else max(counted - interval.faults, 0)
+        rows = with_large_folios(rows, spans, FolioEvidence(folio_sizes(), {self._recorder.pid: populated}))
         grown = grown_bytes(rows, spans, samples.began)
         rows = with_huge_pages(rows, grown, spans)
         missed, self._missed = self._paths.missed_faults - self._missed, self._paths.missed_faults

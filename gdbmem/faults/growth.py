@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Optional
 
-from gdbmem.linux.faults.readings import Reading
+from gdbmem.linux.faults.readings import LARGEST_FOLIO, Reading
 from gdbmem.linux.memory.maps import PAGE
 from gdbmem.model.faults import FaultStack
 
@@ -286,10 +286,12 @@ def _grow_later(
     than that grew by.
     """
     at_reading = sum(grown[number] for number in numbers)
+    # How far a folio reaches is known by the reading alone, not by where the next sample is.
+    known = {n for n in numbers if grown[n] and PAGE < samples[n].page_bytes <= LARGEST_FOLIO}
     for number in later:
         grown[number] = samples[number].bytes
     charged = [number for number in numbers if grown[number]]
-    _charge_once(samples, charged, grown)
+    _charge_once(samples, [number for number in charged if number not in known], grown)
     sized = [number for number in charged if samples[number].time <= span.sized]
     read = span.after if span.after is not None else span.before
     room = max(float(max(span.largest_bytes, span.peak_bytes or 0) - read.held_bytes), 0.0) + at_reading

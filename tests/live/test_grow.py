@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import math
 import os
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,33 @@ def test_huge_pages_count_as_what_they_are(program: Program) -> None:
         pytest.skip("huge pages are off here")
     pid, one = grown(program, "huge")
     assert one.first["site"]["function"] == "touch" and one.result["totals"]["faults"] < 1000
+    check(one, pid)
+
+
+@contextlib.contextmanager
+def folios_of_64_kib() -> Iterator[None]:
+    """Let the kernel use such folios where programs advise it to; skips if it doesn't."""
+    setting = Path("/sys/kernel/mm/transparent_hugepage/hugepages-64kB/enabled")
+    if not os.access(setting, os.W_OK):
+        pytest.skip("root only may set the sizes of folios, since Linux 6.8")
+    with setting.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one at a time on this machine, from whatever checkout
+        before = re.findall(r"\[(\w+)\]", setting.read_text())[0]
+        setting.write_text("madvise")
+        try:
+            yield
+        finally:
+            setting.write_text(before)
+
+
+@pytest.mark.thorough  # a setting of the whole machine
+def test_a_fault_that_brings_sixteen_pages_counts_as_sixteen(program: Program) -> None:
+    with folios_of_64_kib():
+        pid, one = grown(program, "folios")
+    account = one.account(pid)
+    assert account["after_bytes"] - account["before_bytes"] == pytest.approx(SIZE / 2, rel=0.02)
+    assert one.result["totals"]["faults"] < SIZE / 2 / 4096 / 8
+    assert one.first["site"]["function"] == "touch"
     check(one, pid)
 
 

@@ -45,6 +45,11 @@ static void huge(void) {
     touch(start, size);
 }
 
+static void in_folios(void) { /* no huge page fits into a MiB */
+    for (size_t at = 0; at < size; at += 2 * MIB) madvise(pool + at, MIB, MADV_HUGEPAGE);
+    for (size_t at = 0; at < size; at += 2 * MIB) touch(pool + at, MIB);
+}
+
 static void by_read(void) {
     int zero = open("/dev/zero", O_RDONLY);
     for (size_t at = 0; at < size;) at += read(zero, pool + at, 64 << 10); /* in kernel mode */
@@ -165,7 +170,7 @@ static const struct {
     const char *name;
     void (*act)(void);
 } KINDS[] = {
-    {"lazily", lazily}, {"huge", huge}, {"read", by_read}, {"back", and_back}, {"again", again_and_again},
+    {"lazily", lazily}, {"huge", huge}, {"folios", in_folios}, {"read", by_read}, {"back", and_back}, {"again", again_and_again},
     {"shared", in_shared_memory}, {"file", of_a_file}, {"threads", in_threads}, {"malloc", fill_blocks}, {"holes", fill_and_free},
     {"children", in_children}, {"many-children", many_children}, {"many-threads", many_threads},
     {"exec", and_exec}, {"ends", and_ends}, {"only-read", only_read}, {"populated", populated}, {"locked", locked},

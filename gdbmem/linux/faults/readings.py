@@ -14,6 +14,8 @@ from gdbmem.linux.process.threads import page_faults
 
 _HUGETLB = re.compile(rb"^HugetlbPages:\s+(\d{1,19}) kB", re.M)
 _PEAK = re.compile(rb"^VmHWM:\s*(\d+) kB", re.MULTILINE)
+_HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
+LARGEST_FOLIO = 256 * PAGE  # a huge page has 512
 _LAST_ADDRESS = 1 << 63  # the kernel's addresses begin after it
 
 
@@ -33,6 +35,8 @@ class Reading(NamedTuple):
     hugetlb: Ranges = Ranges()  # pages of hugetlbfs, in none of the others
     # Addresses that were read but never written: the kernel shows them its zero page, which takes no memory.
     zero: Ranges = Ranges()
+    # Mappings in which one fault may make a large folio resident, which is less than a huge page.
+    folios: Ranges = Ranges()
     until: int = 0  # when reading was complete: a running process changes meanwhile; 0: it took no time
 
     def within(self, start: int, end: int) -> int:
@@ -59,9 +63,10 @@ def read_resident(pid: int) -> Optional[Reading]:
     try:
         folder = Path(memory_folder(pid))
         rollup = parse_rollup((folder / "smaps_rollup").read_bytes())
-        # Only smaps tells which mappings are of hugetlbfs; reading it takes longer.
-        file = "smaps" if rollup.hugetlb_bytes else "maps"
-        mappings = [one for one in parse_smaps((folder / file).read_bytes()) if one.end < _LAST_ADDRESS]
+        # Only smaps tells which mappings are of hugetlbfs, or may have large folios; reading it takes longer.
+        file = "smaps" if rollup.hugetlb_bytes or folio_sizes() else "maps"
+        text = (folder / file).read_bytes()
+        mappings = [one for one in parse_smaps(text) if one.end < _LAST_ADDRESS]
         pages = _pages(pid, mappings)
     except (OSError, KeyError, TargetError):
         return None
@@ -76,8 +81,31 @@ def read_resident(pid: int) -> Optional[Reading]:
         sum(one.hugetlb_bytes for one in mappings),
         page_faults(pid),
         *pages,
+        folios=Ranges((one.start, one.end) for one in mappings if one.has_folios)
+        if folio_sizes()
+        else Ranges(),
         until=time.monotonic_ns(),
     )
+
+
+def folio_sizes() -> Sequence[int]:
+    """Return the sizes of the folios, below that of a huge page, that a fault of anonymous memory may get here."""
+    usual = _setting(_HUGE_PAGES / "enabled")
+    sizes = []
+    for folder in _HUGE_PAGES.glob("hugepages-*kB"):
+        size = int(folder.name[len("hugepages-") : -len("kB")]) << 10
+        setting = _setting(folder / "enabled")
+        if PAGE < size <= LARGEST_FOLIO and (usual if setting == "inherit" else setting) not in ("never", ""):
+            sizes.append(size)
+    return sorted(sizes)
+
+
+def _setting(file: Path) -> str:
+    try:
+        found = re.search(r"\[(\w+)\]", file.read_text())
+    except OSError:
+        return ""
+    return found[1] if found else ""
 
 
 def _pages(pid: int, mappings: Sequence[Mapping]) -> tuple[Ranges, Ranges, Ranges, Ranges, Ranges]:

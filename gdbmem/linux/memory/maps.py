@@ -23,6 +23,7 @@ _FIELDS = re.compile(
     rb"|Private_Hugetlb): +([1-9]\d{0,18}) kB",
     re.M,
 )
+_ELIGIBLE = re.compile(rb"^THPeligible: +1$", re.M)
 _FLAGS = re.compile(rb"^VmFlags: ([^\n]*)", re.M)
 _HUGETLB = "/anon_hugepage"  # the kernel's name of memory from mmap(MAP_HUGETLB), followed by "(deleted)"
 _SHARED_NAMES = ("/dev/shm/", "/SYSV", "/memfd:", "/dev/zero", "[anon_shmem", "/i915", "/drm", "/secretmem")
@@ -48,6 +49,7 @@ class Mapping(NamedTuple):
     hugetlb_bytes: int = 0  # not part of Rss
     lazily_freed_bytes: int = 0  # by MADV_FREE: part of Rss until the kernel needs them
     flags: str = ""
+    has_folios: bool = False  # a fault may get several pages at once
 
     @property
     def size_bytes(self) -> int:
@@ -143,6 +145,7 @@ def _mapping(header: re.Match[bytes], data: bytes, end: int) -> Mapping:
         hugetlb_bytes=values.get(b"Shared_Hugetlb", 0) + values.get(b"Private_Hugetlb", 0),
         lazily_freed_bytes=values.get(b"LazyFree", 0),
         flags=flags[1].decode() if flags else "",
+        has_folios=_ELIGIBLE.search(data, header.end(), end) is not None,
     )
 
 
