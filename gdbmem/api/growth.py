@@ -275,12 +275,7 @@ def _sums(
     recording: FaultRecording, samples: Samples, rows: Sequence[growth.WeighedFault]
 ) -> tuple[FaultTotals, Sequence[growth.WeighedFault], Sequence[float]]:
     """Return the totals, the samples with their final weights, and the bytes of each that stayed resident."""
-    spans = {
-        pid: growth.Span(
-            _before(one, samples), one.after, one.is_root, one.peak_bytes, one.largest_bytes, one.sized
-        )
-        for pid, one in recording.watched.items()
-    }
+    spans = {pid: _span(one, samples) for pid, one in recording.watched.items()}
     weight = sum(row.faults for row in rows)
     scale = recording.faults / weight if weight else 1.0
     rows = [growth.scaled(row, scale) for row in rows]
@@ -338,9 +333,18 @@ def _accounts(
     return accounts
 
 
-def _before(one: Watched, samples: Samples) -> Reading:
+def _span(one: Watched, samples: Samples) -> growth.Span:
+    after, began = one.after, samples.began.get(one.pid)
     # An exec discards all memory that was resident before.
-    return Reading(one.before.time) if one.pid in samples.began else one.before
+    before = one.before if began is None else Reading(one.before.time)
+    is_new = one.pid in samples.executed
+    if is_new and after is not None and began is not None and after.time < began:
+        after = Reading(began) if one.is_root else None
+    if one.is_root or not is_new:
+        return growth.Span(before, after, one.is_root, one.peak_bytes, one.largest_bytes, one.sized)
+    # The largest size may be that of the parent. And the peak of a child isn't known: what came after its last size
+    # can't be limited.
+    return growth.Span(before, after, True, None, one.size_bytes, one.sized, counts_later=False)
 
 
 def _counted(recording: FaultRecording) -> Mapping[int, int]:

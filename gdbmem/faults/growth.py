@@ -69,11 +69,12 @@ class Span(NamedTuple):
 
     before: Reading
     after: Optional[Reading]  # the last one
-    is_root: bool = True  # not born of another one in the recording
+    is_root: bool = True  # not born of another one in the recording, or it has executed a program since
 
     peak_bytes: Optional[int] = None  # resident, of a process that has ended
     largest_bytes: int = 0  # resident and in hugetlbfs, of all sizes that were read alone,
     sized: int = 0  # the last of them at this time (CLOCK_MONOTONIC, ns); 0: none
+    counts_later: bool = True  # what became resident after that counts as grown
 
     @property
     def most_bytes(self) -> int:
@@ -218,6 +219,8 @@ def grown_bytes(
             grown[number] = _still_resident(samples[number], span)
         # Of a run of pages, some may have come after the reading.
         later = [n for n in numbers if samples[n].ended > last and not _is_whole(samples[n], grown[n])]
+        if not span.counts_later:
+            later = [n for n in later if samples[n].time <= span.sized or grown[n]]
         after = set(later)
         counted = [number for number in counted if number not in after]
         _without_repeats(samples, counted, span, grown)

@@ -82,6 +82,7 @@ class Samples:
         self.lost_faults = 0.0  # that lost samples stood for
         self.thread_names: dict[int, str] = {}
         self.began: dict[int, int] = {}  # pid → when its memory was new: birth, or last exec
+        self.executed: set[int] = set()  # processes that have executed a program, and so inherited no memory
 
     def __len__(self) -> int:
         return len(self.time)
@@ -317,6 +318,7 @@ class CallPaths:
         elif isinstance(record, Executed):
             self._spaces[record.pid] = AddressSpace()
             self.samples.began[record.pid] = record.time
+            self.samples.executed.add(record.pid)
         elif isinstance(record, Born) and record.pid != record.parent:
             self._spaces[record.pid] = self._space(record.parent).copy()
             self.samples.began.setdefault(record.pid, record.time)

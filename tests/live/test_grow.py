@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from gdbmem.api.growth import record_growth
+from gdbmem.api.growth import record_growth, record_program_growth
 from gdbmem.linux.faults.watch import FaultWatch
 from tests.conftest import Program
 from tests.cover import cover
@@ -197,6 +197,17 @@ def test_children_are_followed(program: Program) -> None:
         touched[pid] += sum(one.unseen(pid).get(kind, 0) for kind in told)
     assert list(touched.values()) == pytest.approx([SIZE / 4] * 3, rel=0.1)
     assert one.first["site"]["function"] == "touch"
+
+
+def test_what_a_child_executes_is_explained_as_fully_as_the_program_itself() -> None:
+    # A shell's job, a compiler behind its driver. What it maps of files comes by its own faults, none is inherited.
+    code = "held = bytearray(32 << 20); import time; time.sleep(0.3)"
+    recorded = record_program_growth(["sh", "-c", f"{sys.executable} -I -S -c '{code}'; exit 0"])
+    child = max(recorded.totals.accounts, key=lambda one: one.grown_bytes)
+    assert child.after_bytes is not None and child.grown_bytes > 32 * MIB
+    causes = {part.kind: part.bytes for part in child.unseen}
+    assert causes["files"] > MIB and "inherited" not in causes
+    assert abs(causes["rest"]) < MIB, causes
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="others are not told of faults in kernel mode")

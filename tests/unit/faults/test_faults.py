@@ -12,7 +12,7 @@ from typing import Optional
 
 import pytest
 
-from gdbmem.api.growth import rows_of
+from gdbmem.api.growth import _span, rows_of
 from gdbmem.api.profiles import load_from_profile
 from gdbmem.errors import InputError, Notice, TargetError
 from gdbmem.faults.account import Evidence, account, grow_json
@@ -48,7 +48,8 @@ from gdbmem.model.calltree import Frame
 from gdbmem.model.faults import FaultAccount, FaultTotals, NamedFaults, NamedStack
 from gdbmem.model.faults import Unseen as Hidden
 from gdbmem.profiles.paths import Query
-from gdbmem.symbols.call_paths import CallPaths, _named
+from gdbmem.recording.faults import Watched
+from gdbmem.symbols.call_paths import CallPaths, Samples, _named
 from gdbmem.symbols.unwinder import MACHINES, AddressSpace, Unwinder, code_in, code_region
 
 CAPTURE = Path(__file__).parents[2] / "captures/faults/touch.faults"
@@ -611,6 +612,32 @@ def test_faults_of_the_moment_in_which_the_events_are_opened_are_not_called_popu
     }
     huge = Span(Reading(0), reading(range(512), huge=1))
     assert unseen(account("x", 1, [], huge, Evidence(unwatched_faults=1))) == {"unwatched": 512}
+
+
+def watched(pid: int, *, is_root: bool, after: Reading) -> Watched:
+    one = Watched(pid, "x", is_root, Reading(0))
+    one.after, one.largest_bytes, one.size_bytes = after, 9000 * PAGE, 200 * PAGE
+    return one
+
+
+def test_a_size_that_a_child_had_before_its_exec_is_its_parents_and_none_of_its_own() -> None:
+    # vfork() shows the child with all of its parent's memory until it executes a program.
+    samples = Samples()
+    samples.began, samples.executed = {2: 500}, {2}
+    parents_memory, own = reading(range(9000), time=400), reading(range(200), time=600)
+    assert _span(watched(2, is_root=False, after=parents_memory), samples).after is None
+    span = _span(watched(2, is_root=False, after=own), samples)
+    assert span.after == own and span.is_root and span.largest_bytes == 200 * PAGE
+    assert not _span(watched(3, is_root=False, after=own), samples).is_root  # forked only
+    program = _span(watched(2, is_root=True, after=parents_memory), samples)
+    assert program.after == Reading(500) and program.is_root
+
+
+def test_what_came_after_the_last_size_of_a_child_is_not_called_growth() -> None:
+    faults = [fault(n, 100 + n) for n in range(200)] + [fault(n, 2000 + n) for n in range(1000, 5000)]
+    span = Span(Reading(0), reading(range(200)), largest_bytes=200 * PAGE, sized=1500)
+    assert sum(grown_bytes(faults, {1: span}, {})) == 4200 * PAGE
+    assert sum(grown_bytes(faults, {1: span._replace(counts_later=False)}, {})) == 200 * PAGE
 
 
 def test_pages_that_the_kernel_joined_to_huge_ones_are_known_by_the_small_one_that_was_touched() -> None:
