@@ -181,9 +181,11 @@ def find_function(lines: Sequence[str], function: str, line: int) -> Optional[Fu
 
 def definition(lines: Sequence[str], function: str) -> Optional[FunctionText]:
     """Return the first body of the *function* among the *lines*; None if they have none."""
-    header = _header(name_pattern(function))
+    name, header = split_function(function).parts[-1], _header(name_pattern(function))
     found = (
-        _function_on(lines, function, number) for number, line in enumerate(lines, 1) if header.match(line)
+        _function_on(lines, function, number)
+        for number, line in enumerate(lines, 1)
+        if name in line and header.match(line)
     )
     return next(filter(None, found), None)
 
@@ -333,8 +335,10 @@ def called_functions(text: str) -> set[str]:
 
 def mentions(pattern: str, text: str) -> list[tuple[int, str]]:
     """Return where a name of this *pattern* stands in *text*, and what stands around each; none of an empty one."""
+    if not (pattern and re.search(pattern, text)):  # which takes a tenth of the time
+        return []
     word = re.compile(rf"((?:\+\+\s*)?(?:\w+(?:\.|->|::))*(?<!\w){pattern}(?!\w))(?=([^;,]*))")
-    return [(found.start(), found[1] + found[2]) for found in word.finditer(text)] if pattern else []
+    return [(found.start(), found[1] + found[2]) for found in word.finditer(text)]
 
 
 @functools.lru_cache(maxsize=64)
