@@ -57,6 +57,23 @@ def test_every_stop_is_accounted_for_however_it_came_about(program: Program, scr
     assert re.search(r"\+3\.9 MiB resident +touches_pages\.c:\d+ +touch\(83, 1000\);", said.output)
 
 
+@pytest.mark.parametrize("others", [False, True])
+def test_what_a_thread_did_that_has_ended_by_the_next_stop_is_not_charged_to_the_thread_that_stops(
+    program: Program, scratch: Path, others: bool
+) -> None:
+    line = line_of("troubles.c", "pthread_create(&thread, NULL, toucher")
+    word = "begin beside" if others else "begin"
+    run_gdb(
+        program("troubles", "-O0"),
+        [f"break {line}", f"run {word}", "memwatch auto on", "next", "memwatch report --json -o steps.json"],
+        folder=scratch,
+    )
+    (step,) = steps(scratch)
+    assert (step["line"], step["lock"], step["shared_threads"]) == (line, "shared", [3 if others else 2])
+    assert step["others_bytes"] >= 100 * PAGE  # those that the thread touched
+    assert step["delta_bytes"] < 100 * PAGE
+
+
 def test_a_report_compares_with_steps_that_were_saved(program: Program, scratch: Path) -> None:
     said = run_gdb(
         program("touches_pages"),

@@ -106,6 +106,7 @@ int main(int argc, char **argv) {
     if (!strcmp(what, "mutex")) start(holder, NULL, 1);
     if (!strcmp(what, "many") || !strcmp(what, "stuck")) start(sleeper, NULL, !strcmp(what, "many") ? 60 : 1);
     if (!strcmp(what, "hundreds")) start(sleeper, NULL, 200);
+    if (argc > 2) start(sleeper, NULL, 1); // "beside"
     if (!strcmp(what, "spin")) go("spin0");
     go(what);
     return 0;

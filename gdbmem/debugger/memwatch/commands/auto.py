@@ -11,7 +11,13 @@ import gdb
 from gdbmem.debugger.command import Command, say, warn
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.memwatch.commands.showing import print_step
-from gdbmem.debugger.memwatch.driving.stop_recorder import has_commands, recorder, selected_thread
+from gdbmem.debugger.memwatch.driving.stop_recorder import (
+    has_commands,
+    new_thread,
+    recorder,
+    selected_thread,
+    thread_numbers,
+)
 from gdbmem.debugger.memwatch.gauges.gauge import accounts
 from gdbmem.debugger.program import NATIVE, locking, target_kind
 from gdbmem.debugger.stopping.stops import noticed
@@ -31,7 +37,8 @@ class _AutoState(NamedTuple):
     file: Optional[str]
     line: Optional[int]
     thread: int
-    activities: dict[int, Activity]
+    threads: dict[int, int]  # gdb's numbers, by the kernel's
+    activities: dict[int, Activity]  # by the kernel's numbers; empty if they can't be read
     faults: Optional[int] = None  # of all threads, also of those that ended
 
 
@@ -42,6 +49,9 @@ class Auto:
         self.is_on = False
         self._watchers: list[Callable[[], None]] = []  # windows that draw at every stop
         self._stands: dict[int, _AutoState] = {}  # by inferior
+        self._begun: dict[
+            int, set[int]
+        ] = {}  # by inferior: threads that began since its last stop, also ended ones
         self._problem = ""
 
     def turn(self, *, on: bool) -> None:
@@ -64,12 +74,19 @@ class Auto:
         listens = self.is_on or bool(self._watchers)
         if listen and not listens:
             self._stands.clear()
+            self._begun.clear()
             self._problem = ""
             gdb.events.stop.connect(self._on_stop)
+            gdb.events.new_thread.connect(self._on_new_thread)
             if selected_thread() is not None:
                 self._look()
         elif listens and not listen:
             gdb.events.stop.disconnect(self._on_stop)
+            gdb.events.new_thread.disconnect(self._on_new_thread)
+
+    def _on_new_thread(self, event: gdb.Event) -> None:
+        thread = new_thread(event)
+        self._begun.setdefault(thread.inferior.num, set()).add(thread.num)
 
     @noticed
     def _on_stop(self, event: gdb.Event) -> None:
@@ -110,11 +127,12 @@ class Auto:
                 self._problem = str(error)
                 warn(self._problem)
             return None
-        before = self._stands.get(gdb.selected_inferior().num)
-        self._stands[gdb.selected_inferior().num] = now
+        inferior = gdb.selected_inferior().num
+        before, begun = self._stands.get(inferior), self._begun.pop(inferior, set())
+        self._stands[inferior] = now
         if before is None or before.pid != now.pid or before.size_bytes is None or now.size_bytes is None:
             return None
-        ran = self._others(before, now)
+        ran = (_ran_between(before, now) | begun) - {now.thread}
         part = self._part(before, now) if ran and account.gauge.counts_pages else None
         delta = part.own_bytes if part else now.size_bytes - before.size_bytes
         step = Step(
@@ -142,7 +160,7 @@ class Auto:
         inferior, frame = gdb.selected_inferior(), gdb.newest_frame()
         position = frame.find_sal()
         file = source_file(position.symtab)
-        several = len(inferior.threads()) > 1 and target_kind() == NATIVE
+        pid = (real_pid() or inferior.pid) if target_kind() == NATIVE else None
         return _AutoState(
             inferior.pid,
             size_bytes,
@@ -150,8 +168,9 @@ class Auto:
             file,
             position.line if file is not None else None,
             gdb.selected_thread().num,
-            activities(real_pid() or inferior.pid) if several else {},
-            page_faults(real_pid() or inferior.pid) if several else None,
+            thread_numbers(),
+            activities(pid) if pid is not None else {},
+            page_faults(pid) if pid is not None else None,
         )
 
     @staticmethod
@@ -171,12 +190,12 @@ class Auto:
             sees_releases=False,
         )
 
-    @staticmethod
-    def _others(before: _AutoState, now: _AutoState) -> set[int]:
-        if not (before.activities or now.activities):
-            return set()
-        ran = set(ran_between(before.activities, now.activities))
-        return {t.num for t in gdb.selected_inferior().threads() if t.ptid[1] in ran} - {now.thread}
+
+def _ran_between(before: _AutoState, now: _AutoState) -> set[int]:
+    """Return gdb's numbers of the threads that ran between two stops; it has forgotten those that ended since."""
+    numbers = {**before.threads, **now.threads}
+    ran = ran_between(before.activities, now.activities)
+    return {numbers[tid] for tid in ran if tid in numbers}
 
 
 def _doubt(part: Optional[Part]) -> str:

@@ -24,7 +24,7 @@ from gdbmem.debugger.memwatch.driving.loop_lines import (
     return_ends,
 )
 from gdbmem.debugger.memwatch.driving.memory_syscalls import Releases, is_alone
-from gdbmem.debugger.memwatch.driving.stop_recorder import Stop, recorder, selected_thread
+from gdbmem.debugger.memwatch.driving.stop_recorder import Stop, recorder, selected_thread, thread_numbers
 from gdbmem.debugger.memwatch.gauges.gauge import Account, Detail, accounts
 from gdbmem.debugger.program import NATIVE, REMOTE, VALGRIND, scheduler_locking, set_locking, target_kind
 from gdbmem.debugger.stopping.ctrlc import interruptible
@@ -32,7 +32,7 @@ from gdbmem.debugger.stopping.interrupting import Interrupter, remote_blocks_int
 from gdbmem.debugger.terminal import source_file
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.thread_shares import Part, Sharing
-from gdbmem.linux.process.threads import activities, has_run, is_ending, ran_between
+from gdbmem.linux.process.threads import Activity, activities, has_run, is_ending, ran_between
 from gdbmem.model.steps import FREE, LOCKED, SHARED, Step
 
 LINE_COMMANDS = ("step", "next", "stepi", "nexti")
@@ -272,14 +272,13 @@ class Stepper:
 
     def _drive_together(self, start: StepStart, progress: Progress) -> Stop:
         """Step while every thread may run; their changes can't be separated."""
-        others = {t.num for t in gdb.selected_inferior().threads() if t.num != start.number}
+        numbers = thread_numbers()
+        others = set(numbers.values()) - {start.number}
         before = activities(self._pid) if self._pid is not None and others else {}
         with self._division(start, progress):
             stop = self._first_try(start, watched=False)
         if others:
-            ran = (
-                self._numbers(ran_between(before, activities(self._pid))) if self._pid is not None else others
-            )
+            ran = self._ran_since(before, numbers) if self._pid is not None else others
             progress.threads |= ran - {start.number}
             progress.shared = bool(progress.threads)
             if self._under_valgrind:
@@ -391,6 +390,7 @@ class Stepper:
         """Let all threads run until the call in which the stepped one waits is over."""
         self._see_new_threads(start, progress)
         progress.shared = True
+        numbers = thread_numbers()
         before = activities(self._pid) if self._pid is not None else {}
         set_locking("off")
         try:
@@ -400,10 +400,7 @@ class Stepper:
             if gdb.selected_inferior().pid:
                 with contextlib.suppress(gdb.error):
                     set_locking(self._lock or "on")
-        if self._pid is not None:
-            ran = self._numbers(ran_between(before, activities(self._pid)))
-        else:
-            ran = {t.num for t in gdb.selected_inferior().threads()}
+        ran = self._ran_since(before, numbers) if self._pid is not None else {*thread_numbers().values()}
         progress.threads |= ran - {start.number}
         return stop
 
@@ -506,10 +503,11 @@ class Stepper:
                     progress.divide(None)  # it ran though the others were locked
                 progress.shared = True
 
-    @staticmethod
-    def _numbers(tids: list[int]) -> set[int]:
-        wanted = set(tids)
-        return {t.num for t in gdb.selected_inferior().threads() if t.ptid[1] in wanted}
+    def _ran_since(self, before: dict[int, Activity], numbers: dict[int, int]) -> set[int]:
+        """Return gdb's numbers of the threads that have run; *numbers*: of *before*, as gdb forgets those that end."""
+        assert self._pid is not None
+        numbers = {**numbers, **thread_numbers()}
+        return {numbers[tid] for tid in ran_between(before, activities(self._pid)) if tid in numbers}
 
 
 def _call_below(frame: gdb.Frame) -> Optional[gdb.Frame]:

@@ -160,9 +160,7 @@ class StopRecorder:
                 self._hit = {b.number: _kind(b) for b in hit if b.is_valid() and b.number > 0}
 
     def _on_new_thread(self, event: gdb.Event) -> None:
-        thread = event.inferior_thread
-        if isinstance(thread, gdb.Inferior):  # so gdb 10
-            thread = max(thread.threads(), key=lambda known: known.num)
+        thread = new_thread(event)
         self._new_threads.append((thread.num, thread.ptid[1]))
 
     def _on_exit(self, event: gdb.Event) -> None:
@@ -174,6 +172,19 @@ def has_commands(event: gdb.Event) -> bool:
     """Return whether a breakpoint of *event* has commands, which gdb.execute would run now."""
     hit = getattr(event, "breakpoints", ())
     return any(one.is_valid() and one.commands for one in hit)
+
+
+def new_thread(event: gdb.Event) -> gdb.InferiorThread:
+    """Return the thread that has begun by a new_thread *event*."""
+    thread = event.inferior_thread
+    if isinstance(thread, gdb.Inferior):  # so gdb 10
+        thread = max(thread.threads(), key=lambda known: known.num)
+    return thread
+
+
+def thread_numbers() -> dict[int, int]:
+    """Return gdb's number of each thread, by the kernel's."""
+    return {thread.ptid[1]: thread.num for thread in gdb.selected_inferior().threads()}
 
 
 def selected_thread() -> Optional[gdb.InferiorThread]:
