@@ -273,7 +273,7 @@ def test_a_line_that_has_spun_for_the_timeout_is_let_go_soon_the_next_time_and_g
 def test_a_wait_is_called_by_the_function_that_the_program_called(program: Program, scratch: Path) -> None:
     said = run_gdb(
         program("reads_and_waits", "-O0"),
-        [f"break {line_of('reads_and_waits.c', 'read(ends[0]')}", "run", "memwatch next"],
+        [f"break {line_of('reads_and_waits.c', 'long got = read(')}", "run", "memwatch next"],
         folder=scratch,
     )
     assert "waited in read]" in said.output

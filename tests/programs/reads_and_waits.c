@@ -3,9 +3,10 @@
 #include <unistd.h>
 
 static int ends[2];
+static volatile int wants_it;
 
 static void *writer(void *unused) {
-    usleep(20000);
+    while (!wants_it) usleep(1000); // however slowly gdb gets there
     return write(ends[1], "x", 1) == 1 ? unused : NULL;
 }
 
@@ -14,6 +15,6 @@ int main(void) {
     char letter;
     if (pipe(ends)) return 1;
     pthread_create(&thread, NULL, writer, NULL);
-    long got = read(ends[0], &letter, 1);
+    long got = read((wants_it = 1, ends[0]), &letter, 1);
     return got == 1 ? 0 : 1;
 }
