@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import IO, Optional
+
+import pytest
 
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.model.ledger import Heap, Ledger
@@ -88,3 +92,22 @@ def unexpected(errors: str) -> str:
 
 def gdbmem(*words: object) -> subprocess.CompletedProcess[str]:
     return shell(GDBMEM, *map(str, words))
+
+
+@contextlib.contextmanager
+def huge_pages(count: int) -> Iterator[None]:
+    """Make the kernel keep *count* huge pages for hugetlbfs meanwhile; skips if it doesn't."""
+    setting = Path("/proc/sys/vm/nr_hugepages")
+    with setting.open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # one at a time on this machine, from whatever checkout
+        before = setting.read_text()
+        try:
+            setting.write_text(str(int(before) + count))
+        except OSError:
+            pytest.skip("root only may set aside huge pages")
+        try:
+            if int(setting.read_text()) < int(before) + count:
+                pytest.skip("the kernel has no huge pages to set aside")
+            yield
+        finally:
+            setting.write_text(before)

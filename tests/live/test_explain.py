@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import itertools
 import json
 import os
@@ -12,7 +11,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from ctypes.util import find_library
 from pathlib import Path
 
@@ -25,7 +23,7 @@ from gdbmem.model.ledger import Heap, Ledger
 from tests.conftest import Program
 from tests.cover import cover, diagonals
 from tests.libraries import skip_without_library
-from tests.live.explaining import Running, explain, gdbmem, heap_of, running, slugs
+from tests.live.explaining import Running, explain, gdbmem, heap_of, huge_pages, running, slugs
 from tests.live.python_programs import every_third
 
 TCACHES = {16: (0x290,), 24: (0x300, 0x310)}  # by what malloc keeps of a block that it mapped
@@ -281,25 +279,6 @@ def test_a_heap_in_pieces_that_end_with_free_memory_is_read_to_its_end(
     )  # the tcache, if a thread has one, and in the main arena what starts a process
     assert own in range(4)
     assert 0x18 * own <= found.live_bytes - 8 * found.live_chunks - size <= 0x318 * own
-
-
-@contextlib.contextmanager
-def huge_pages(count: int) -> Iterator[None]:
-    """Make the kernel keep *count* huge pages for hugetlbfs meanwhile; skips if it doesn't."""
-    setting = Path("/proc/sys/vm/nr_hugepages")
-    with setting.open() as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # one at a time on this machine, from whatever checkout
-        before = setting.read_text()
-        try:
-            setting.write_text(str(int(before) + count))
-        except OSError:
-            pytest.skip("root only may set aside huge pages")
-        try:
-            if int(setting.read_text()) < int(before) + count:
-                pytest.skip("the kernel has no huge pages to set aside")
-            yield
-        finally:
-            setting.write_text(before)
 
 
 @pytest.mark.parametrize("fork", [False, True])

@@ -21,6 +21,7 @@ from gdbmem.model.series import TREE
 from gdbmem.runs.run import DATABASE
 from gdbmem.series.filling import total_points
 from gdbmem.series.store import Recording
+from tests.live.explaining import huge_pages
 from tests.live.test_monitor import monitor, wait_until
 from tests.live.user import GDBMEM, shell
 
@@ -38,6 +39,22 @@ files = [open('/dev/null') for _ in range(17)]
 for _ in range(3): threading.Thread(target=threading.Event().wait, daemon=True).start()
 print('ready', flush=True)
 threading.Event().wait()
+"""
+
+
+# Four processes that map three pages of hugetlbfs together, each two of them.
+SHARES_HUGE_PAGES = """
+import mmap, os, sys, time
+sharing = mmap.MAP_SHARED if sys.argv[1] == 'shared' else mmap.MAP_PRIVATE
+pool = mmap.mmap(-1, 6 << 20, flags=sharing | mmap.MAP_ANONYMOUS | 0x40000)
+pool[0] = pool[2 << 20] = 1
+for number in range(3):
+    if os.fork() == 0:
+        if sharing == mmap.MAP_SHARED: pool[(number % 2 + 1) << 21] = 1
+        if number == 0 and sharing == mmap.MAP_PRIVATE: pool[0] = 2
+        os.write(1, b'x')
+        time.sleep(600)
+while True: time.sleep(600)
 """
 
 
@@ -77,6 +94,25 @@ def of_a_holder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[dict
             psutil.Process(process.pid),
         )
         process.kill()
+
+
+@pytest.mark.parametrize("sharing", ["shared", "private"])
+def test_pages_of_hugetlbfs_that_processes_share_count_once_in_the_total(
+    tmp_path: Path, sharing: str
+) -> None:
+    # PostgreSQL's buffers: by the sum of its processes they would be many times the memory of the machine.
+    words = [sys.executable, "-c", SHARES_HUGE_PAGES, sharing]
+    with (
+        huge_pages(5),
+        subprocess.Popen(words, stdout=subprocess.PIPE, start_new_session=True) as parent,
+    ):
+        try:
+            assert parent.stdout is not None and parent.stdout.read(3)
+            document = recorded(tmp_path, "--for", "0.5s", str(parent.pid))
+        finally:
+            os.killpg(parent.pid, signal.SIGKILL)
+    # Of two private pages the first child has written one, so it has its own.
+    assert last_known(document, TREE, "hugetlb_bytes") == 3 * (2 << 20)
 
 
 def totals_in(run: Path) -> int:

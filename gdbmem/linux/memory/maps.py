@@ -50,6 +50,7 @@ class Mapping(NamedTuple):
     lazily_freed_bytes: int = 0  # by MADV_FREE: part of Rss until the kernel needs them
     flags: str = ""
     has_folios: bool = False  # a fault may get several pages at once
+    hugetlb_private_bytes: int = 0  # of hugetlb_bytes
 
     @property
     def size_bytes(self) -> int:
@@ -146,6 +147,7 @@ def _mapping(header: re.Match[bytes], data: bytes, end: int) -> Mapping:
         lazily_freed_bytes=values.get(b"LazyFree", 0),
         flags=flags[1].decode() if flags else "",
         has_folios=_ELIGIBLE.search(data, header.end(), end) is not None,
+        hugetlb_private_bytes=values.get(b"Private_Hugetlb", 0),
     )
 
 

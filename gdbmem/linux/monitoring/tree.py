@@ -11,6 +11,7 @@ from typing import Callable, NamedTuple, Optional
 from gdbmem.linux.monitoring.cgroup import Family, Limit
 from gdbmem.linux.monitoring.children import CopiedPages, ExitedUsage, ProcessEvents, StoppedTime
 from gdbmem.linux.monitoring.gpu_and_cgroup import Surroundings
+from gdbmem.linux.monitoring.hugetlb import SharedHugetlb
 from gdbmem.linux.monitoring.sampling import (
     Copies,
     Glance,
@@ -176,6 +177,7 @@ class Tree:
         self._follows = follow
         self._surroundings = surroundings or Surroundings()
         self._shares: list[Shares] = []  # of the last sweep
+        self._hugetlb = SharedHugetlb()
         self._tally = ExitedUsage(counts_children=follow)
         self._copied = CopiedPages()
         self._ending = RoundEnding()
@@ -243,6 +245,9 @@ class Tree:
         began_to_read = time.monotonic()
         begun = self._glance(t) if sweep else None  # the rest takes long for a large process
         readings, last_words, is_torn = self._read_all(t, sweep=sweep)
+        in_hugetlb = {pid: reading.hugetlb_bytes for pid, reading in readings if reading.hugetlb_bytes}
+        # Summed up, PostgreSQL's buffers would count once for each of its processes.
+        together = self._hugetlb.used(in_hugetlb) if len(in_hugetlb) > 1 and not is_torn else None
         if sweep:
             t += self._round_began - began_to_read
             seconds = time.thread_time() - begin
@@ -256,6 +261,8 @@ class Tree:
         found = [(self._processes[pid].line.number, reading) for pid, reading in readings]
         if found or cgroup or last_words:
             total = total_of([reading for _, reading in found], self._shares, sweep=sweep, is_torn=is_torn)
+            if len(in_hugetlb) > 1:
+                total = total._replace(hugetlb_bytes=together)
             # Its end does not make a program smaller: the kernel takes the memory of its last process.
             held = self._round_held if readings else None
             found.append((TREE, total._replace(family_bytes=held, **self._counters(), **cgroup)))
