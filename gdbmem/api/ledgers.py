@@ -14,6 +14,7 @@ from gdbmem.errors import InputError, TargetError, UsageError
 from gdbmem.inspection.block_queries import BlockQueries
 from gdbmem.inspection.live_process import explain_process
 from gdbmem.inspection.read_process import explain_core as explain_core_file
+from gdbmem.linux.memory.hugetlb import SharedHugetlb
 from gdbmem.linux.memory.maps import Mapping, read_smaps
 from gdbmem.linux.monitoring.cgroup import (
     allowed_bytes,
@@ -338,6 +339,8 @@ def explain_workers(
             slug="no-such-process",
             hint="see ps -e; the processes of other users are read as root",
         )
+    in_hugetlb = {pid: sum(one.hugetlb_bytes for one in mappings) for pid, mappings in known.items()}
+    hugetlb = SharedHugetlb().used({pid: size for pid, size in in_hugetlb.items() if size})
     workers = []
     for pid, mappings in known.items():
         name = process_facts(pid).name if not has_ended(pid) else "?"
@@ -345,7 +348,7 @@ def explain_workers(
             workers.append(ReadWorker(pid, name, mappings, explain(pid, progress=progress)))
         except TargetError as error:
             workers.append(ReadWorker(pid, name, mappings, None, error.message))
-    return together(workers)
+    return together(workers, hugetlb)
 
 
 def _mappings_of(pid: int) -> Sequence[Mapping]:

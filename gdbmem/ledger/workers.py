@@ -29,8 +29,8 @@ class ReadWorker(NamedTuple):
     problem: str = ""  # why there is no ledger
 
 
-def together(workers: Sequence[ReadWorker]) -> WorkersLedger:
-    """Return the common ledger of *workers*.
+def together(workers: Sequence[ReadWorker], hugetlb_bytes: Optional[int] = 0) -> WorkersLedger:
+    """Return the common ledger of *workers*, which have mapped *hugetlb_bytes* of hugetlbfs together.
 
     The part of an entry in a mapping counts by the mapping's PSS: the kernel tells which pages are shared by mapping.
     """
@@ -55,6 +55,7 @@ def together(workers: Sequence[ReadWorker]) -> WorkersLedger:
         sorted(entries, key=lambda entry: -abs(entry.size_bytes)),
         sorted(map(_process, workers), key=lambda one: -one.pss_bytes),
         list(_notices(workers, rest, total)),
+        hugetlb_bytes,
     )
 
 
@@ -125,9 +126,12 @@ def answer(ledger: WorkersLedger) -> str:
         most = f"; {format_size(largest.size_bytes)} ({share}) is {_what(largest)}"
     count = plural(len(ledger.workers), "process", "processes")
     more = format_size(ledger.rss_bytes)
-    return (
-        f"{format_size(ledger.pss_bytes)} in {count}, shared pages once (their RSS adds up to {more}){most}"
-    )
+    pool = ""
+    if ledger.hugetlb_bytes != 0:
+        size = "unknown bytes" if ledger.hugetlb_bytes is None else format_size(ledger.hugetlb_bytes)
+        pool = f", and {size} of hugetlbfs, which RSS leaves out"
+    once = f"{format_size(ledger.pss_bytes)} in {count}, shared pages once"
+    return f"{once} (their RSS adds up to {more}){pool}{most}"
 
 
 def _what(entry: WorkersEntry) -> str:

@@ -93,3 +93,5 @@ class WorkersLedger(NamedTuple):
     entries: Sequence[WorkersEntry]  # the largest first
     workers: Sequence[WorkerProcess]  # the largest first
     notices: Sequence[Notice] = ()
+    # In pages of hugetlbfs, which are in none of the other sizes; shared ones once; None: unknown.
+    hugetlb_bytes: Optional[int] = 0

@@ -8,10 +8,10 @@ import time
 from collections.abc import Collection, Container, Iterable, Sequence
 from typing import Callable, NamedTuple, Optional
 
+from gdbmem.linux.memory.hugetlb import SharedHugetlb
 from gdbmem.linux.monitoring.cgroup import Family, Limit
 from gdbmem.linux.monitoring.children import CopiedPages, ExitedUsage, ProcessEvents, StoppedTime
 from gdbmem.linux.monitoring.gpu_and_cgroup import Surroundings
-from gdbmem.linux.monitoring.hugetlb import SharedHugetlb
 from gdbmem.linux.monitoring.sampling import (
     Copies,
     Glance,

@@ -44,6 +44,13 @@ def test_shared_pages_count_once_and_the_entries_add_up_to_the_kernels_number() 
     assert not found.notices
 
 
+def test_hugetlbfs_is_told_beside_what_the_kernel_counts_as_resident() -> None:
+    workers = [worker(1, 40, 20), worker(2, 40, 20)]
+    size = "(their RSS adds up to 88.0 MiB), and 6.0 MiB of hugetlbfs, which RSS leaves out; "
+    assert size in answer(together(workers, 6 * MIB))
+    assert "and unknown bytes of hugetlbfs" in answer(together(workers, None))
+
+
 def test_a_worker_that_cant_be_read_keeps_its_memory_in_the_total() -> None:
     unread = worker(2, 40, 20, name="\x1b[2J")._replace(ledger=None, problem="it has ended")
     found = together([worker(1, 40, 20), unread])
