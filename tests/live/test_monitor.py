@@ -40,7 +40,7 @@ begin = time.monotonic()
 for number in range(int(sys.argv[1])):
     kept.append(bytearray(b'x' * (1 << 20)))
     if number % 10 == 0:
-        print('epoch', number, flush=True)
+        print('epoch', number, time.monotonic(), flush=True)
     # By the clock: otherwise its rate changes with what else runs.
     time.sleep(max(begin + pace * (number + 1) - time.monotonic(), 0))
 """
@@ -124,13 +124,14 @@ def test_a_leak_is_called_growing_and_fails_a_build(scratch: Path) -> None:
     document = json.loads(done.stdout)
     assert document["verdict"]["kind"] == "growing"
     assert "gdbmem: not met: " in done.stderr and document["verdict"]["evidence"] in done.stderr
-    slope = document["verdict"]["slope_bytes_per_second"]
-    assert 10 << 20 < slope < 60 << 20, "1 MiB each 20 ms"
     assert document["next"][0].startswith("gdbmem grow -- ")
     (run,) = scratch.glob("gdbmem.*")
-    assert (run / "stdout").read_text().startswith("epoch 0\n"), (
-        "with --json the program's output is kept aside"
-    )
+    said = (run / "stdout").read_text()
+    assert said.startswith("epoch 0 "), "with --json the program's output is kept aside"
+    # The program's own clock: on a busy machine it pauses, and catches up.
+    times = [float(line.split()[2]) for line in said.splitlines()]
+    rates = [(10 << 20) / (after - before) for before, after in zip(times, times[1:])]
+    assert 0.8 * min(rates) < document["verdict"]["slope_bytes_per_second"] < 1.2 * max(rates)
 
 
 @pytest.mark.parametrize(

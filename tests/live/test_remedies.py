@@ -75,7 +75,9 @@ def test_what_no_setting_gives_back_is_promised_of_none(program: Program, mode: 
     settings = [remedy for remedy in remedies if not remedy.is_call]
     assert all((remedy.predicted_bytes or 0) < 1 << 20 for remedy in settings)
     best = best_remedy(remedies)
-    assert (best is not None and best.is_call) == (mode == "holes")
+    # Where the kernel maps several small pages with one fault, the end of a heap has some that are not used yet.
+    gives_back = best is not None and best.is_call and (best.predicted_bytes or 0) > 256 << 10
+    assert gives_back == (mode == "holes")
 
 
 def test_where_tcaches_hold_it_all_the_first_sentence_reports_it_and_fewer_arenas_are_not_promised(
