@@ -504,7 +504,8 @@ def uncopied_areas(known: Sequence[Mapping], mappings: Sequence[Mapping]) -> lis
     for mapping in mappings:
         one = figures.get((mapping.start, mapping.end), mapping)
         is_copied = one.permissions[3] == "p" and not _is_left_out(one)
-        if is_copied and (one.is_anonymous or one.anonymous_bytes):
+        # Beside private copies of small pages, huge pages of the file are not copied either.
+        if is_copied and (one.is_anonymous or (one.anonymous_bytes and not one.huge_bytes)):
             joined = False
         else:
             start = areas.pop()[0] if joined else mapping.start

@@ -249,3 +249,28 @@ def test_nothing_is_left_when_gdbmem_is_killed_while_it_has_a_copy(program: Prog
         after = figures(target)
         assert all(after[name] == 0 for name in ("interrupted", "signals", "lost", "wrong")), after
         assert met, "no kill met a copy"
+
+
+READS_BESIDE_COPIES = """
+import mmap, os, sys
+with open(sys.argv[1], "wb+") as file:
+    file.truncate(64 << 20)
+    area = mmap.mmap(file.fileno(), 64 << 20, flags=mmap.MAP_PRIVATE)
+for at in range(0, 32 << 20, 4096): area[at] = 1
+for at in range(32 << 20, 64 << 20, 4096): area[at]
+os.write(1, b"pid %d\\nready\\n" % os.getpid())
+os.read(0, 1)
+"""
+
+
+def test_huge_pages_of_a_file_beside_private_copies_of_others_are_not_left_out(tmp_path: Path) -> None:
+    # A database that is mapped privately, and partly written. The kernel copies the small pages of such a mapping.
+    with running([sys.executable, "-c", READS_BESIDE_COPIES, tmp_path / "data"]) as target:
+        mappings = [one for one in read_smaps(target.pid) if one.name == str(tmp_path / "data")]
+        huge = sum(one.huge_bytes for one in mappings)
+        if not huge:
+            pytest.skip("this kernel or file system has no huge pages of files")
+        ledger = explain_process(target.pid, fork=True)
+        truth = sum(one.rss_bytes for one in read_smaps(target.pid))
+    assert ledger.beside["huge_pages"] >= huge
+    assert ledger.rss_bytes == pytest.approx(truth, abs=1 << 20)
