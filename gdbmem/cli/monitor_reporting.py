@@ -17,6 +17,7 @@ from gdbmem.model.series import SeriesLine, SeriesSummary
 from gdbmem.series import charts
 from gdbmem.series.black_box import black_box_document, black_box_of, black_box_sentences
 from gdbmem.series.document import write_series_json
+from gdbmem.series.filling import HUGETLB
 from gdbmem.series.text import print_course, print_summary
 from gdbmem.terminal.console import Outputs, make_console, picture_kind, prepare_outputs, print_sentence
 from gdbmem.terminal.document import judgement_line
@@ -164,7 +165,7 @@ def next_commands(
     if own := _words_of(line, program):
         launcher = words[: len(words) - own]
         return [" ".join([*launcher, "gdbmem grow --", *words[len(launcher) :]])]
-    if is_python:  # massif does not see objects in Python's arenas
+    if is_python or HUGETLB in summary.beside:  # massif sees neither objects in Python's arenas nor these
         return [" ".join(["gdbmem grow --", *words])]
     arguments = f" -- {' '.join(words[1:])}" if words[1:] else ""
     return [f"gdbmem launch --massif {words[0]}{arguments}"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from gdbmem.errors import Notice
@@ -67,12 +67,7 @@ class StandingMemory:
         kept = []
         for one in self._standing:
             before = one.bytes
-            one.pieces = [
-                piece
-                for start, end in one.pieces
-                for kind in (after.anonymous, after.files)
-                for piece in kind.overlaps(start, end)
-            ]
+            one.pieces = [piece for start, end in one.pieces for piece in _resident(after, start, end)]
             self._sums[_key(one.fault)].turn_over(before - one.bytes, one)
             if one.pieces:
                 kept.append(one)
@@ -145,6 +140,11 @@ class StandingMemory:
         ]
 
 
+def _resident(after: Reading, start: int, end: int) -> Iterator[tuple[int, int]]:
+    for kind in (after.anonymous, after.files, after.hugetlb):
+        yield from kind.overlaps(start, end)
+
+
 def _new(before: Ranges, after: Ranges) -> Ranges:
     return Ranges(gap for start, end in after.items for gap in before.gaps(start, end))
 
@@ -185,7 +185,7 @@ def _nearest(faults: Sequence[WeighedFault], came: Ranges) -> list[_Standing]:
 
 def _of_one(fault: WeighedFault, stays: float, after: Reading) -> _Standing:
     """Return the memory that *fault* represents by its weight; it is released with its own page."""
-    pieces = [piece for kind in (after.anonymous, after.files) for piece in kind.overlaps(*fault.page)]
+    pieces = list(_resident(after, *fault.page))
     size = sum(end - start for start, end in pieces)
     return _Standing(fault, pieces if stays else (), stays / size if size else 0.0, fault.relative_variance)
 

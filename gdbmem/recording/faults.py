@@ -247,7 +247,9 @@ class FaultRecorder:
             self._look(recording, began, at_end=over)
             if over:
                 break
-            watch.adapt([one.pid for one in recording.watched.values() if not one.has_ended])
+            alive = [one.pid for one in recording.watched.values() if not one.has_ended]
+            watch.adapt(alive)
+            watch.ask_for_stacks(alive)
             is_young = time.monotonic() - began < _BURST_SECONDS
             watch.wait(_BURST_TURN_SECONDS if is_young else _TURN_SECONDS)
         recording.seconds = time.monotonic() - began
@@ -453,6 +455,7 @@ class IntervalRecorder:
         # A stop in gdb has no bearing on the rate of its faults.
         if self._watch.counts != before:
             self._watch.adapt([self.pid])
+        self._watch.ask_for_stacks([self.pid])
         self._watch.wait(_WAIT_SECONDS)
 
     def cut(self) -> Interval:

@@ -248,7 +248,8 @@ def _grown_outside(engine: str, grown: int, unmapped: int) -> str:
         )
     if not engine or engine == "tracemalloc":
         how = "memory that is not in its resident set (swapped, or in huge pages)"
-        return f"the process grew by {size} of {how}; 'gdbmem monitor' records its cgroup's"
+        remedy = "'gdbmem monitor' records its cgroup's; engine: faults counts huge pages"
+        return f"the process grew by {size} of {how}; {remedy}"
     if engine == "faults":
         how = "memory that no page fault explains (MAP_POPULATE, mlock, huge pages, lost samples)"
         return f"the process grew by {size} of {how}; engine: none with do: [ledger] and metric: rss sees it"

@@ -19,7 +19,8 @@ from gdbmem.model.series import TREE
 from gdbmem.series.store import Recording
 
 FAMILY = "family_bytes"
-_BESIDE = {"swap": "swap_bytes", "hugetlb pages": "hugetlb_bytes"}
+HUGETLB = "hugetlb pages"
+_BESIDE = {"swap": "swap_bytes", HUGETLB: "hugetlb_bytes"}
 _LEAST_BESIDE = 64 << 10  # bytes
 _ENOUGH = 60  # reads of PSS; the total keeps to them if the samples in between lack page faults
 _MOST_LOOKS = 50_000  # of a longer recording the reads of PSS are enough

@@ -18,7 +18,15 @@ from gdbmem.model.series import (
     Spike,
     Verdict,
 )
-from gdbmem.series.filling import FAMILY, Filled, judged_metric, total_points, with_beside, without_others
+from gdbmem.series.filling import (
+    FAMILY,
+    HUGETLB,
+    Filled,
+    judged_metric,
+    total_points,
+    with_beside,
+    without_others,
+)
 from gdbmem.series.gate import outside_of
 from gdbmem.series.levelling import beside_heap, heap_bytes, left_by_each
 from gdbmem.series.statistics import thinned, without_teardown
@@ -56,12 +64,14 @@ def summarize(recording: Recording) -> SeriesSummary:
     verdict = _with_heap(verdict, recording, lines)
     cgroup = _cgroup(recording)
     outside = outside_of(recording)
+    beside = [name for name, _ in filled.beside]
+    last = values[-1] if values else None
     return SeriesSummary(
         facts=recording.facts,
         metric=metric,
         seconds=looks[-1] - looks[0] if looks else 0.0,
         samples=len(looks),
-        beside=[name for name, _ in filled.beside],
+        beside=beside,
         outside=outside,
         looks_by_rss=filled.by_rss,
         looks_by_cgroup=filled.by_cgroup,
@@ -78,7 +88,8 @@ def summarize(recording: Recording) -> SeriesSummary:
         copiers=_counter(recording, "copiers"),
         torn_rounds=_counter(recording, "torn_rounds") or 0,
         gaps=gaps,
-        seconds_to_limit=_time_left(recording, verdict, cgroup, values[-1] if values else None),
+        # The pool of hugetlb pages has a limit of its own.
+        seconds_to_limit=None if HUGETLB in beside else _time_left(recording, verdict, cgroup, last),
         notices=_notices(recording, gaps),
         cgroup=cgroup,
         left_by_thread_bytes=left_by_each(

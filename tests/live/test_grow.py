@@ -67,6 +67,29 @@ def test_huge_pages_count_as_what_they_are(program: Program) -> None:
     check(one, pid)
 
 
+def test_who_has_called_what_touched_huge_pages_is_known_though_few_faults_were_needed(
+    program: Program,
+) -> None:
+    if "never" in re.findall(r"\[(\w+)\]", Path("/sys/kernel/mm/transparent_hugepage/enabled").read_text()):
+        pytest.skip("huge pages are off here")
+    command = [*GROW, "--json", "--", str(program("makes_resident")), "huge", "64"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as ran:
+        assert ran.stdin is not None and ran.stdout is not None
+        assert ran.stdout.readline() == "ready\n"
+        time.sleep(0.5)  # the many faults of its start are some turns ago
+        ran.stdin.write("go\n")
+        ran.stdin.flush()
+        assert ran.stdout.readline().startswith("grew ")
+        ran.stdin.write("end\n")
+        ran.stdin.close()
+        text = ran.stdout.read()
+    paths = json.loads(text[text.index("{") :])["paths"]
+    callers = sum(
+        one["grown_bytes"] for one in paths if any(frame["function"] == "huge" for frame in one["frames"])
+    )
+    assert callers == pytest.approx(SIZE, rel=0.1)
+
+
 @contextlib.contextmanager
 def folios_of_64_kib() -> Iterator[None]:
     """Let the kernel use such folios where programs advise it to; skips if it doesn't."""

@@ -121,7 +121,7 @@ class PendingSnapshot:
     def _outside(self, profile: StackProfile) -> UncountedFacts:
         """Return the fields of the record on memory that the engine does not count."""
         if profile.faults is not None:
-            beside = beside_resident_facts(with_buffers=True)
+            beside = beside_resident_facts(by_faults=True)
             if "outside_bytes" in beside:
                 beside["outside_bytes"] += _unexplained(profile)
             return beside

@@ -125,10 +125,10 @@ class UncountedFacts(TypedDict, total=False):
     threads: int
 
 
-def beside_resident_facts(*, with_buffers: bool = False) -> UncountedFacts:
+def beside_resident_facts(*, by_faults: bool = False) -> UncountedFacts:
     """Return the fields of a record on memory that is not in the resident set: swapped, unmapped, in huge pages.
 
-    *with_buffers*: also what is resident of the kernel's buffers, for which there are no page faults.
+    *by_faults*: what page faults don't show: they have huge pages, but not what is resident of the kernel's buffers.
     """
     pid = real_pid() if session.judged else None
     if pid is None:
@@ -139,8 +139,10 @@ def beside_resident_facts(*, with_buffers: bool = False) -> UncountedFacts:
         unmapped, unread = unmapped_memory(pid, mappings)
     except OSError:
         return facts
-    apart = sum(mapping.swap_bytes + mapping.hugetlb_bytes for mapping in mappings)
-    if with_buffers:
+    apart = sum(mapping.swap_bytes for mapping in mappings)
+    if not by_faults:
+        apart += sum(mapping.hugetlb_bytes for mapping in mappings)
+    else:
         apart += sum(mapping.rss_bytes for mapping in mappings if mapping.is_kernel_buffer)
     return {
         **facts,

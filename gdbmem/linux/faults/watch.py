@@ -7,6 +7,7 @@ Where there are many faults to a sample, every sample has a stack: a second even
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -54,6 +55,8 @@ _LARGE_PAGES = 64
 # fills a ring of so many bytes with whole samples before it is read.
 _WHOLE_PERIOD = 64
 _WHOLE_RING_BYTES = 1 << 20
+_FEW_FAULTS = 50  # of a turn: the stack of each is worth having
+_ASKED_EVENTS = 64
 _REOPENED_EVENTS = 1000  # more of them change their period in place
 _THIS_THREAD = 0
 # ax bx cx dx si di bp sp ip, r8 to r15; on aarch64 x0 to x30, sp and pc
@@ -99,6 +102,7 @@ class FaultWatch:
         self._opened_after = 0  # number of births when the events were opened
         self.samples = self.lost = self.births = 0  # small samples; births: of processes and threads
         self.stacks = 0
+        self._asked_at, self._has_asked = 0, False  # samples so far
         self._stacks: list[bytes] = []  # samples with a stack, for take_stacks()
         self._where = _places(self.wishes.where, self.wishes.registers)
         self._poll = select.poll()
@@ -312,6 +316,32 @@ class FaultWatch:
         elif wanted * 4 < self.period and now.ended - self._changed > _CALM_SECONDS:
             self._least = 1.0
             self._change(pids, wanted, now.ended)
+
+    def ask_for_stacks(self, pids: Sequence[int]) -> None:
+        """Have the stacks of the next faults of *pids* copied where there are few: one may bring much, as huge pages.
+
+        The kernel spaces the copies by the rate that it saw last, such as that of a program's start, until new events
+        replace those that ask for them. Call it once a turn.
+        """
+        faults, self._asked_at = self.samples - self._asked_at, self.samples
+        self._has_asked &= not faults
+        if self._has_asked or faults > _FEW_FAULTS or self.wishes.whole or len(self._events) > _ASKED_EVENTS:
+            return
+        self._has_asked = True
+        if not self.wishes.on_exec:
+            self._ask_again()
+        elif self.samples and pids:  # the program's events are inherited
+            self._reopen(pids, self.period, time.monotonic())
+
+    def _ask_again(self) -> None:
+        for tid, cpu, config in [whose for whose in self._events if whose[2] == ANY]:
+            with contextlib.suppress(OSError):  # the thread has ended
+                descriptor = self._open_one(tid, cpu, config)
+                event.write_into(descriptor, self._stack_rings[cpu].descriptor)
+                self._uncounted.add(event.identifier(descriptor))
+                event.enable(descriptor)
+                os.close(self._events[tid, cpu, config])
+                self._events[tid, cpu, config] = descriptor
 
     def _change(self, pids: Sequence[int], period: int, now: float) -> None:
         period |= 1  # odd: allocators' patterns repeat every 2, 4, 8 … pages

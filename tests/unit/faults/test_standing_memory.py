@@ -50,6 +50,17 @@ def test_pages_are_charged_to_the_nearest_sample_and_their_sum_is_what_came() ->
     assert abs(held(memory)[FIRST] - 25) <= 1
 
 
+def test_pages_of_hugetlbfs_stand_at_their_line_until_they_leave() -> None:
+    huge = 512 * PAGE
+    memory = StandingMemory()
+    faults = [WeighedFault(1, PID, PID, number * huge, huge, 1.0, FIRST) for number in range(1, 31)]
+    after = Reading(0, hugetlb_bytes=30 * huge, hugetlb=Ranges([(huge, 31 * huge)]))
+    memory.come(faults, [float(huge)] * 30, Reading(0), after)
+    assert held(memory) == {FIRST: 30 * 512}
+    memory.leave(Reading(0, hugetlb_bytes=10 * huge, hugetlb=Ranges([(huge, 11 * huge)])))
+    assert held(memory) == {FIRST: 10 * 512}
+
+
 def test_what_came_without_faults_is_charged_to_no_line() -> None:
     memory = StandingMemory()
     faults = [fault(page, FIRST, weight=1.0) for page in range(10)]

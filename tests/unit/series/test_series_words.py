@@ -8,6 +8,7 @@ from typing import Optional
 
 import pytest
 
+from gdbmem.cli.monitor_reporting import next_commands
 from gdbmem.model.series import TREE, ProcessSample, SeriesFacts, SeriesLine
 from gdbmem.series.store import Recording, SeriesWriter
 from gdbmem.series.summary import summarize
@@ -98,3 +99,11 @@ def test_growth_of_hugetlb_pages_is_in_the_sizes_and_named(tmp_path: Path) -> No
     assert summary.beside == ["hugetlb pages"]
     assert summary.verdict.kind == "growing"
     assert "this includes hugetlb pages +80.0 MiB, which RSS lacks" in summary.verdict.evidence
+
+
+def test_hugetlb_pages_neither_fill_the_machine_nor_are_seen_by_massif(tmp_path: Path) -> None:
+    samples = [ProcessSample(rss_bytes=8 * MIB, hugetlb_bytes=2 * t * MIB) for t in range(41)]
+    recording = recorded(tmp_path, samples)
+    summary = summarize(recording)
+    assert summary.seconds_to_limit is None
+    assert not any("massif" in command for command in next_commands(recording, summary, ["./server"]))
