@@ -43,6 +43,7 @@ from gdbmem.text import format_delta, format_duration, format_size, plural, prin
 # An area of a file that one fault may map: 16 pages, or a large folio (Linux 6.18).
 _TOGETHER_BYTES = 512 * PAGE
 _MOST_A_FAULT = 512 * PAGE  # pages of anonymous memory that one fault brings, of whatever size they are
+_LEAST_SHARED, _LEAST_SHARED_BYTES = 0.1, 1 << 20  # of what a process has grown by: less needs no sentence
 _COUNTERPART = 0.9  # of the pages without a fault must have left elsewhere to be moved ones
 
 _Row = tuple[WeighedFault, float]  # a sample, and how many of its bytes stayed resident
@@ -99,9 +100,11 @@ def account(name: str, pid: int, mine: Sequence[_Row], span: Span, evidence: Evi
         rest = max(rest, 0.0)
     unseen.append(Unseen(REST, round(rest)))
     hugetlb = after.hugetlb_bytes - before.hugetlb_bytes
+    shared = sum(stay for one, stay in mine if one.address in after.files or one.address in after.hugetlb)
     return FaultAccount(
-        pid, name, before.rss_bytes, span.most_bytes, seen, stays, unseen, hugetlb_bytes=hugetlb
-    )
+        pid, name, before.rss_bytes, span.most_bytes, seen, stays, unseen, hugetlb_bytes=hugetlb,
+        shared_bytes=round(shared),
+    )  # fmt: skip
 
 
 def _causes(
@@ -230,6 +233,15 @@ def sentences(totals: FaultTotals) -> list[str]:
     if totals.broken_paths * 10 > totals.samples:
         text = f"the call paths of {totals.broken_paths:,} of {plural(totals.samples, 'sample')} end early"
         found.append(f"{text}: their callers are unknown")
+    sharing = [
+        one
+        for one in accounts
+        if one.shared_bytes >= max(_LEAST_SHARED * one.grown_bytes, _LEAST_SHARED_BYTES)
+    ]
+    if len(sharing) > 1:
+        size = format_size(sum(one.shared_bytes for one in sharing))
+        text = f"{size} of the growth are pages of files and shared memory in {len(sharing):,} processes"
+        found.append(f"{text}: one that several have touched counts in each, as in their RSS")
     gone = [one for one in accounts if one.ended_seconds_after is not None]
     if len(gone) == 1 and len(accounts) == 1:
         when = format_duration(gone[0].ended_seconds_after or 0.0)

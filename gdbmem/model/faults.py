@@ -51,6 +51,9 @@ class FaultAccount(NamedTuple):
     ended_seconds_after: Optional[float] = None  # how long after that reading it ended; None: it lives
     hugetlb_bytes: int = 0  # change of its pages of hugetlbfs: in no resident set, but the faults have them
     zero_bytes: int = 0  # of fresh memory that was only read, which takes no memory; not in seen_bytes
+    shared_bytes: int = (
+        0  # of grown_bytes: in files, shared memory and hugetlbfs, which others may have mapped too
+    )
 
     @property
     def delta_bytes(self) -> Optional[int]:

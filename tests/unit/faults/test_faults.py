@@ -15,7 +15,7 @@ import pytest
 from gdbmem.api.growth import _span, rows_of
 from gdbmem.api.profiles import load_from_profile
 from gdbmem.errors import InputError, Notice, TargetError
-from gdbmem.faults.account import Evidence, account, grow_json
+from gdbmem.faults.account import Evidence, account, grow_json, sentences
 from gdbmem.faults.growth import (
     Span,
     WeighedFault,
@@ -631,6 +631,19 @@ def test_a_size_that_a_child_had_before_its_exec_is_its_parents_and_none_of_its_
     assert not _span(watched(3, is_root=False, after=own), samples).is_root  # forked only
     program = _span(watched(2, is_root=True, after=parents_memory), samples)
     assert program.after == Reading(500) and program.is_root
+
+
+def test_a_pool_that_several_processes_have_touched_is_told_to_count_in_each() -> None:
+    # Four workers that fill 64 MiB of shared memory together are no 256 MiB.
+    pool = reading(range(512))
+    pool = pool._replace(anonymous=Ranges(), anonymous_bytes=0, files=pool.anonymous)
+    rows = [(fault(n, n), float(PAGE)) for n in range(512)]
+    accounts = [account("x", pid, rows, Span(Reading(0), pool), Evidence()) for pid in (1, 2)]
+    assert [one.shared_bytes for one in accounts] == [512 * PAGE] * 2
+    totals = FaultTotals(1.0, 1024, 1024, 0, 1, 1, sees_kernel_mode=True, broken_paths=0, accounts=accounts)
+    told = "4.0 MiB of the growth are pages of files and shared memory in 2 processes"
+    assert any(told in one for one in sentences(totals))
+    assert not any("shared memory" in one for one in sentences(totals._replace(accounts=accounts[:1])))
 
 
 def test_what_came_after_the_last_size_of_a_child_is_not_called_growth() -> None:
