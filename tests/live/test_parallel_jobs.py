@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from gdbmem.linux.monitoring.children import listen
+from tests.live.test_monitor import samples_in
 from tests.live.user import GDBMEM, SECONDS
 
 RANK = {"OMPI_COMM_WORLD_SIZE": "4", "OMPI_COMM_WORLD_LOCAL_RANK": "0", "PMIX_NAMESPACE": "1807"}
@@ -121,11 +122,14 @@ def test_one_port_has_the_numbers_of_all_ranks_of_a_host_also_when_the_one_that_
 
 GROWS = """
 import os, sys, time
-rank = int(os.environ["OMPI_COMM_WORLD_RANK"])
-keep = []
-for _ in range(24):
-    keep.append(b"x" * ((rank + 1) << 20))
-    time.sleep(0.25)
+rank, folder = int(os.environ["OMPI_COMM_WORLD_RANK"]), os.getcwd()
+def wait_for(name):
+    while os.path.exists(folder) and not os.path.exists(name):
+        time.sleep(0.05)
+wait_for("grow")
+keep = [b"x" * ((rank + 1) << 20) for _ in range(24)]
+open(f"grown{rank}", "x").close()
+wait_for("end")
 os._exit(rank)
 """
 
@@ -161,8 +165,15 @@ def test_one_monitor_records_all_ranks_of_a_host_and_another_takes_over_when_it_
     wait_until(lambda: seen() == {0, 1, 2, 3})
     assert len(monitor_of(job)) == 1
     (first,) = monitor_of(job)
+    sampled = samples_in(scratch / job)
+    wait_until(lambda: samples_in(scratch / job) > sampled)
+    (scratch / "grow").touch()
+    wait_until(lambda: len(list(scratch.glob("grown*"))) == 4)
     os.kill(first, signal.SIGKILL)
     wait_until(lambda: len(monitor_of(job) - {first}) == 1)
+    sampled = samples_in(scratch / job)
+    wait_until(lambda: samples_in(scratch / job) > sampled + 4)
+    (scratch / "end").touch()
     assert [rank.wait(60) for rank in ranks] == [0, 1, 2, 3]  # the program's own
     wait_until(lambda: not monitor_of(job) and "ended" in json.loads(facts.read_text()))
     found = json.loads(
@@ -173,13 +184,13 @@ def test_one_monitor_records_all_ranks_of_a_host_and_another_takes_over_when_it_
     statuses = [one["status"] for one in found["ranks"]]
     assert statuses == [number if listen() is not None else None for number in range(4)]
     grown = [one["after_bytes"] - one["before_bytes"] for one in found["ranks"]]
-    for rank, size in enumerate(grown):  # what came before the first sample, or after the last, is not in it
-        assert 12 * (rank + 1) << 20 <= size <= (24 * (rank + 1) + 12) << 20, grown
+    for rank, size in enumerate(grown):
+        assert 24 * (rank + 1) << 20 <= size <= (24 * (rank + 1) + 12) << 20, grown
     assert found["total"]["rank_of_max"] == 3
 
 
 def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + SECONDS
     while not is_so():
         assert time.monotonic() < deadline
         time.sleep(0.05)
