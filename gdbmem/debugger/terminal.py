@@ -63,12 +63,10 @@ def symbol_at(address: int, *, demangled: Optional[bool] = None) -> str:
     *demangled*: or not, whatever the user's `set print demangle` is.
     """
     setting = "" if demangled is None else f"with print demangle {'on' if demangled else 'off'} -- "
-    command = f"{setting}info symbol {address:#x}"
+    # In C, as not each language has such numbers: where a command fails in a breakpoint's stop(), gdb resumes the
+    # program, but waits for it no longer.
     try:
-        try:
-            text = gdb_text(command)
-        except gdb.error:  # not in each language
-            text = gdb_text(f"with language c -- {command}")
+        text = gdb_text(f"with language c -- {setting}info symbol {address:#x}")
     except gdb.error:
         return ""
     name, found, _ = text.partition(" in section ")
