@@ -262,7 +262,8 @@ class ConnectionLost(NamedTuple):
 class Finished(NamedTuple):
     """The recipe was played to its end.
 
-    *forks*: the children that gdb saw the program fork; *vforks*: the processes of those that shared its memory.
+    *forks*: how many children gdb saw that had memory of their own; *vforks*: the processes of those that shared the
+    program's.
     """
 
     fate: Fate

@@ -128,6 +128,27 @@ static int splice_pages(void) {
 }
 
 static int sets[ROUNDS];
+static char stack_of_child[65536] __attribute__((aligned(16)));
+static pid_t watcher;
+
+static int maps(void *size) {
+    memset(map((size_t)size, ANONYMOUS), 1, (size_t)size);
+    return 0;
+}
+
+static int watches(void *unused) {
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    for (;;) {
+        mark(-1);
+        usleep(1000);
+    }
+}
+
+// A process that is no thread, but has this one's memory.
+static int share(int (*does)(void *), size_t size, int flags) {
+    watcher = clone(does, stack_of_child + sizeof stack_of_child, CLONE_VM | flags, (void *)size);
+    return watcher < 0;
+}
 
 static int grow(const char *way, size_t size, int round) {
     size_t pages = (size + 4095) & ~4095ul;
@@ -237,6 +258,9 @@ static int grow(const char *way, size_t size, int round) {
         pthread_create(&thread, 0, has_own_table, (void *)size);
         while (!written)
             usleep(1000);
+    } else if (!strcmp(way, "shares") || !strcmp(way, "shares-silently")) {
+        if (share(maps, size, way[6] ? 0 : SIGCHLD) || waitpid(watcher, 0, __WALL) < 0)
+            return 1;
     } else if (!strcmp(way, "unshown")) {
         char *there = map(pages, MAP_SHARED | MAP_ANONYMOUS);
         memset(there, 1, pages);
@@ -378,6 +402,9 @@ int main(int count, char **words) {
                 prctl(PR_SET_PDEATHSIG, SIGKILL);  // works until the program has ended
                 pause();
             }
+        } else if (!strcmp(way, "watched") && round == 1) {
+            if (share(watches, 0, SIGCHLD))
+                return 2;
         } else if (!strncmp(way, "self-", 5) && round == 5)
             run(way + 5, (char *[]){words[0], "malloc", words[2], 0});
         else if (!strncmp(way, "help-", 5))
@@ -405,6 +432,8 @@ int main(int count, char **words) {
             return 2;
         mark(round);
     }
+    if (!strcmp(way, "watched") && waitpid(watcher, 0, WNOHANG))
+        return 5;  // it has ended
     if (!strcmp(way, "detached"))
         for (int round = 0; round < ROUNDS; round++)
             shmctl((int)(long)kept[round] - 1, IPC_RMID, 0);

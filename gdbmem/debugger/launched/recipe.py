@@ -14,6 +14,7 @@ import gdb
 
 from gdbmem.debugger.command import hearers, step_in_place, warn
 from gdbmem.debugger.launched.launched import connect_program, follow
+from gdbmem.debugger.launched.sharing import TOO_MANY, SharingProcesses
 from gdbmem.debugger.location import current_thread, program_runs, real_pid, users_place
 from gdbmem.debugger.memwatch.driving.function_code import NotChosenError
 from gdbmem.debugger.program import addresses_of
@@ -82,11 +83,15 @@ def _play() -> None:
         watch_for_storm(real_pid() or 0, lambda: sum(one.hits for one in points), _tell_of_storm)
     for point in points:
         gdb.events.new_objfile.connect(point.reenable)
+    sharing = SharingProcesses() if session.native is not None else None
     births: list[tuple[str, str]] = []
     while program_runs():
         try:
             births += _continue()
-        except gdb.error:
+        except gdb.error as error:
+            if program_runs() and sharing is not None and sharing.is_why(error):
+                _leave_out(points)
+                continue
             if program_runs():
                 raise
             fate = session.fate()
@@ -95,14 +100,28 @@ def _play() -> None:
                 break
             follow(fate.next)
         else:
-            if program_runs() and _regain(points):
-                continue
-            if program_runs() and (not act_now() or any(point.waiting for point in points)):
-                _report_stop(points)
+            _handle_stop(points, sharing)
     for point in points:
         point.report()
-    vforks = tuple(int(pid) for shared, pid in births if shared)
-    session.tell(messages.Finished(session.fate(), len(births) - len(vforks), vforks))
+    shared = {int(pid) for by_vfork, pid in births if by_vfork}
+    shared.update(sharing.pids if sharing is not None else ())
+    forks = sum(int(pid) not in shared for _, pid in births)
+    session.tell(messages.Finished(session.fate(), forks, tuple(shared)))
+
+
+def _handle_stop(points: list[_PlayedPoint], sharing: Optional[SharingProcesses]) -> None:
+    if program_runs() and _regain(points):
+        return
+    started = program_runs() and sharing is not None and sharing.took_stop()
+    if program_runs() and (not (act_now() or started) or any(point.waiting for point in points)):
+        _report_stop(points)
+
+
+def _leave_out(points: list[_PlayedPoint]) -> None:
+    """Set no breakpoints from here on, as the processor has too few registers for them."""
+    for point in points:
+        session.tell(messages.PointFailed(point.index, TOO_MANY))
+        point.leave_out()
 
 
 def _hear(text: str, slug: str) -> None:
