@@ -22,6 +22,7 @@ from gdbmem.model.series import TREE
 from gdbmem.runs.run import DATABASE
 from gdbmem.series.filling import total_points
 from gdbmem.series.store import Recording
+from tests.conftest import Program
 from tests.live.explaining import huge_pages
 from tests.live.test_monitor import monitor, wait_until
 from tests.live.user import GDBMEM, shell
@@ -434,6 +435,18 @@ def test_the_copy_that_explain_makes_is_no_process_of_the_program_and_halves_not
     sizes = [s["pss_bytes"] for s in document["samples"] if s["line"] == TREE and s["pss_bytes"]]
     assert len(sizes) > 5
     assert min(sizes) > 0.95 * max(sizes) > 55 << 20
+
+
+def test_what_a_process_shares_with_its_parent_as_threads_do_is_counted_once(
+    program: Program, scratch: Path
+) -> None:
+    words = [GDBMEM, "monitor", "-q", "--json", "--interval", "50ms", "--pss-budget", "50"]
+    done = shell(*words, "--", program("has_watcher"), "1500", folder=scratch)
+    document = json.loads(done.stdout)
+    assert len(document["processes"]) == 2
+    sizes = [s["pss_bytes"] for s in document["samples"] if s["line"] == TREE and s["pss_bytes"]]
+    assert len(sizes) > 2 and 64 << 20 < max(sizes) < 70 << 20, sizes
+    assert not document["samples"][-1].get("copied_bytes")
 
 
 def test_a_monitor_keeps_the_locks_by_which_readers_know_that_it_writes(scratch: Path) -> None:

@@ -279,6 +279,12 @@ def with_pss(reading: ProcessSample, files: ProcessFiles, *, mappings: bool) -> 
     return full, Shares(*parts, heap[1], stack[1])
 
 
+def without_memory(reading: ProcessSample) -> tuple[ProcessSample, Shares]:
+    """Return *reading*, and its shares, of a process that has no memory of its own beside its parent's."""
+    nothing = dict.fromkeys((*_SHARED, "swap_bytes", "hugetlb_bytes", "heap_bytes", "stack_bytes"), 0)
+    return reading._replace(**nothing), Shares(*[0] * len(Shares._fields))
+
+
 def total_of(
     readings: Sequence[ProcessSample], shares: Sequence[Shares], *, sweep: bool, is_torn: bool = False
 ) -> ProcessSample:

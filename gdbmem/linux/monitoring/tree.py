@@ -29,8 +29,10 @@ from gdbmem.linux.monitoring.sampling import (
     total_of,
     with_pss,
     with_sizes,
+    without_memory,
 )
 from gdbmem.linux.process.process import Stat, descendants, parents, program_name, stat_of
+from gdbmem.linux.process.sharing import share_memory
 from gdbmem.model.series import TREE, ProcessSample, SeriesLine
 
 # Assigns processes to the lines of a series: a respawned worker gets the line of one with its name.
@@ -509,7 +511,7 @@ class Tree:
         process = _Process(
             files, stat, self._lines.take(pid, stat, command, above, t, self._processes), is_new=is_new
         )
-        if parent is not None and self._budget > 0:
+        if parent is not None and self._budget > 0 and not share_memory(pid, parent.files.pid):
             self._copied.born(pid, files, parent.files, t, now=is_new)
         self._processes[pid] = process
         return process
@@ -550,12 +552,20 @@ class Tree:
             try:
                 mappings = self.sweeps % _MAPPINGS_EVERY == 0
                 reading, shares = with_pss(reading, process.files, mappings=mappings)
+                if self._has_parents_memory(process):
+                    reading, shares = without_memory(reading)
+                else:
+                    self._copied.read(process.files.pid, process.files, reading)
                 self._shares.append(shares)
-                self._copied.read(process.files.pid, process.files, reading)
             except PermissionError:
                 process.denied = True
                 self.denied += 1
         return reading
+
+    def _has_parents_memory(self, process: _Process) -> bool:
+        """Return whether the memory of *process* is that of its parent, for which it is counted."""
+        parent = process.stat.parent
+        return parent in self._processes and share_memory(process.files.pid, parent)
 
     def _count_threads(self, process: _Process) -> None:
         if process.stat.threads == 1 and len(process.thread_ids) == 1:

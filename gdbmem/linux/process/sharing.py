@@ -1,7 +1,7 @@
 """Whether two processes share their memory, as those of clone() with CLONE_VM do that are no threads of one."""
 
 import ctypes
-import platform
+import os
 
 _KCMP = {"x86_64": 312, "aarch64": 272}
 _VM = 1  # KCMP_VM
@@ -14,5 +14,5 @@ def share_memory(pid: int, other: int) -> bool:
 
     Source: kcmp(2).
     """
-    number = _KCMP.get(platform.machine())
+    number = _KCMP.get(os.uname().machine)
     return number is not None and _libc.syscall(number, pid, other, _VM, 0, 0) == 0
