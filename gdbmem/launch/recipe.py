@@ -75,6 +75,9 @@ class Outcome:
     vforks: list[int] = field(default_factory=list)  # processes of those that shared its memory meanwhile
     own: int = 0  # processes that executed its own file
     fork_peak_bytes: Optional[int] = None  # the most that one of them had mapped
+    signalled: str = (
+        ""  # the signal of an error of the program, with its place, after which nothing was recorded
+    )
 
     @property
     def end(self) -> RunEnd:
@@ -89,6 +92,7 @@ class Outcome:
             forks=self.forks,
             own=self.own,
             fork_peak_bytes=self.fork_peak_bytes,
+            signalled=self.signalled,
         )
 
 
@@ -231,6 +235,7 @@ class _Player:
     @_note.register
     def _on_hit(self, message: messages.Hit, outcome: Outcome) -> None:
         point = self._points[message.point]
+        outcome.signalled = ""
         point.hits = max(point.hits, message.hit)  # all of them are reported at the program's end only
         for result in message.results:
             self._note_result(point, result, outcome)
@@ -310,7 +315,8 @@ class _Player:
 
     @_note.register
     def _on_stopped(self, message: messages.Stopped, outcome: Outcome) -> None:
-        text = f"the program got {message.sentence} in {message.place or 'an unknown place'}"
+        outcome.signalled = f"{message.sentence} in {message.place or 'an unknown place'}"
+        text = f"the program got {outcome.signalled}"
         if self._report(Notice("program-signal", text), outcome):
             self._progress(text)
 

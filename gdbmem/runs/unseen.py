@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional, Union
 from gdbmem.errors import InputError
 from gdbmem.json_values import as_json, from_fields, from_json
 from gdbmem.model.calltree import GROWN_BYTES, HEAP_BYTES, PAGE_BYTES
-from gdbmem.model.judgement import Unseen, name_status, unseen_end
+from gdbmem.model.judgement import Unseen, describe_end, name_status, unseen_end
 from gdbmem.runs.distrust import split_name
 from gdbmem.runs.run import Run, SnapshotRecord
 from gdbmem.runs.saved_results import HEAP, LEDGER, SavedResult, find_saved, saved_records
@@ -49,6 +49,7 @@ class RunEnd(NamedTuple):
     forks: int = 0  # children that ran the program's own code
     own: int = 0  # processes that it started of its own file, or of one that may be a copy
     fork_peak_bytes: Optional[int] = None  # the most that one of them had mapped; None: unknown
+    signalled: str = ""  # the signal of an error of the program after which nothing was recorded
 
     def unseen(self, mapped_bytes: Optional[int] = None) -> Iterator[Unseen]:
         """Yield the reasons why the program may not have done all that it was to do, or not alone.
@@ -69,6 +70,9 @@ class RunEnd(NamedTuple):
         end = unseen_end(self.status, self.meant, what=self.what, remedy=remedy)
         if end is not None:
             yield end
+        elif self.signalled and self.meant is not None:
+            text = f"the program got {printable(self.signalled)} after that, and {describe_end(self.status or 0)}"
+            yield Unseen("program-failed", f"{text}; write 'ends: any' if it is meant to end so")
         if self.own:
             started = plural(self.own, "process", "processes")
             text = (

@@ -37,9 +37,16 @@ WAYS = (
     "populate", "populate-write", "mlock", "mremap", "alloca", "data-file", "read", "threads",
     "preload", "static", "fork", "fork-maps", "fork-killed", "left", "exec", "exec-through", "self-spawn",
     "self-fork", "self-clone", "self-twice", "self-memory", "self-popen", "self-system",
-    "shares", "shares-silently", "once", "end-exit", "end-kill", "end-segv", "end-abort",
+    "datagrams", "own-mount", "own-file", "shares", "shares-silently",
+    "once", "end-handled", "end-exit", "end-kill", "end-segv", "end-abort",
 )  # fmt: skip
-ENDS = {"end-exit": "3", "end-kill": "SIGKILL", "end-segv": "SIGSEGV", "end-abort": "SIGABRT"}
+ENDS = {
+    "end-handled": "any",
+    "end-exit": "3",
+    "end-kill": "SIGKILL",
+    "end-segv": "SIGSEGV",
+    "end-abort": "SIGABRT",
+}
 ALWAYS = {
     ("mmap", "massif"),
     ("populate", "faults"),
@@ -75,10 +82,14 @@ ALWAYS = {
     ("self-popen", "gperftools"),
     ("self-twice", "faults"),
     ("shares", "faults"),
+    ("datagrams", "massif"),
+    ("own-mount", "faults"),
+    ("own-file", "massif"),
+    ("end-handled", "faults"),
 }
 IN_NO_MAPPING = (
     "file", "messages", "detached", "unmapped", "pipes", "sockets", "registered", "aio", "posix",
-    "semaphores", "empty-messages", "own-table", "ring",
+    "semaphores", "empty-messages", "own-table", "ring", "datagrams", "own-mount",
 )  # fmt: skip
 ANYBODYS = ("file", "semaphores")  # who made these isn't recorded: they count as each program's of the user
 LANGUAGES = ("rust", "pascal", "ada", "fortran", "d")  # those of gdb that read no cast of C's
@@ -175,6 +186,8 @@ def test_no_gate_passes_a_leak_and_none_refuses_what_is_known_to_stay_within_its
         pytest.skip("no io_uring here, or not in all releases of valgrind")
     if way == "ring" and os.geteuid():
         pytest.skip("only root may have sockets for packets")
+    if way in ("own-mount", "datagrams") and os.geteuid():
+        pytest.skip("only root may mount, or have buffers of any size")
     if way == "unshown" and os.geteuid():
         pytest.skip("only root may ask how large shared memory without a name is")
     gates = played(tmp_path, program, way, engine)

@@ -8,6 +8,7 @@
 #include <linux/if_packet.h>
 #include <linux/io_uring.h>
 #include <mqueue.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -126,6 +127,8 @@ static int splice_pages(void) {
         return 1;
     return munmap(there, 65536);
 }
+
+static void gives_up(int unused) { _exit(0); }
 
 static int sets[ROUNDS];
 static char stack_of_child[65536] __attribute__((aligned(16)));
@@ -258,6 +261,37 @@ static int grow(const char *way, size_t size, int round) {
         pthread_create(&thread, 0, has_own_table, (void *)size);
         while (!written)
             usleep(1000);
+    } else if (!strcmp(way, "datagrams")) {
+        static int ends[2];
+        struct sockaddr_in there = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+        socklen_t length = sizeof there;
+        if (!ends[1]) {
+            ends[0] = socket(AF_INET, SOCK_DGRAM, 0);
+            ends[1] = socket(AF_INET, SOCK_DGRAM, 0);
+            setsockopt(ends[0], SOL_SOCKET, SO_RCVBUFFORCE, &(int){16 << 20}, sizeof(int));
+            bind(ends[0], (struct sockaddr *)&there, length);
+            getsockname(ends[0], (struct sockaddr *)&there, &length);
+            connect(ends[1], (struct sockaddr *)&there, length);
+        }
+        for (size_t sent = 0; sent < size; sent += 32768)
+            if (send(ends[1], pool, 32768, 0) < 0)
+                return 1;
+    } else if (!strcmp(way, "own-mount")) {
+        char name[32];
+        if (!round && (unshare(CLONE_NEWNS) || mount(0, "/", 0, MS_REC | MS_PRIVATE, 0) ||
+                       mount("mine", "/mnt", "ramfs", 0, 0)))
+            return 1;
+        snprintf(name, sizeof name, "/mnt/%d", round);
+        int file = open(name, O_CREAT | O_WRONLY, 0600);
+        if (write(file, pool, size) < (ssize_t)size)
+            return 1;
+        close(file);
+    } else if (!strcmp(way, "own-file")) {
+        int file = open("/proc/self/exe", O_RDONLY);
+        size_t part = size < 16384 ? size : 16384;  // it is not large
+        for (size_t mapped = 0; mapped < size; mapped += part)
+            memset(mmap(0, part, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0), 1, part);
+        close(file);
     } else if (!strcmp(way, "shares") || !strcmp(way, "shares-silently")) {
         if (share(maps, size, way[6] ? 0 : SIGCHLD) || waitpid(watcher, 0, __WALL) < 0)
             return 1;
@@ -418,6 +452,10 @@ int main(int count, char **words) {
             mark(round);
             if (round == 2 && !strcmp(way, "end-exit"))
                 exit(3);
+            if (round == 2 && !strcmp(way, "end-handled")) {
+                signal(SIGSEGV, gives_up);
+                raise(SIGSEGV);
+            }
             if (round == 2)
                 raise(!strcmp(way, "end-kill") ? SIGKILL : !strcmp(way, "end-segv") ? SIGSEGV : SIGABRT);
             continue;

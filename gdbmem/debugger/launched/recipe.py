@@ -113,6 +113,8 @@ def _handle_stop(points: list[_PlayedPoint], sharing: Optional[SharingProcesses]
     if program_runs() and _regain(points):
         return
     started = program_runs() and sharing is not None and sharing.took_stop()
+    if sharing is not None and sharing.is_mixed:
+        _leave_out(points)
     if program_runs() and (not (act_now() or started) or any(point.waiting for point in points)):
         _report_stop(points)
 
@@ -120,8 +122,9 @@ def _handle_stop(points: list[_PlayedPoint], sharing: Optional[SharingProcesses]
 def _leave_out(points: list[_PlayedPoint]) -> None:
     """Set no breakpoints from here on, as the processor has too few registers for them."""
     for point in points:
-        session.tell(messages.PointFailed(point.index, TOO_MANY))
-        point.leave_out()
+        if not point.is_left_out:
+            session.tell(messages.PointFailed(point.index, TOO_MANY))
+            point.leave_out()
 
 
 def _hear(text: str, slug: str) -> None:
@@ -245,7 +248,7 @@ class _PlayedPoint:
         self.index = index
         self._point = point
         self._recorded = 0
-        self._left_out = False  # since it failed
+        self.is_left_out = False  # since it failed
         self._waiting: list[int] = []  # hits whose actions are pending until gdb has stopped
         self.breakpoint: Optional[ActionBreakpoint] = None
         try:
@@ -283,7 +286,7 @@ class _PlayedPoint:
     def leave_out(self) -> None:
         """Act at no further hit."""
         if self.breakpoint is not None:
-            self._left_out = True
+            self.is_left_out = True
             self.breakpoint.enabled = False
 
     def reenable(self, _: gdb.Event) -> None:
@@ -292,7 +295,11 @@ class _PlayedPoint:
         That program may execute one that has it, as a script between two others does.
         """
         point = self.breakpoint
-        if point is not None and point.is_valid() and not (point.enabled or point.is_spent or self._left_out):
+        if (
+            point is not None
+            and point.is_valid()
+            and not (point.enabled or point.is_spent or self.is_left_out)
+        ):
             point.enabled = True
 
     @property

@@ -18,15 +18,16 @@ import gdb
 from gdbmem.debugger.location import real_pid
 from gdbmem.debugger.terminal import gdb_text
 from gdbmem.linux.memory.maps import mapping_at, mappings_of
-from gdbmem.linux.process.process import stat_of
 from gdbmem.linux.process.sharing import share_memory
 
 # The child of the last stop, and how many stops there have been.
 _FORKED = re.compile(r"fork, process (\d+).*already hit (\d+) time", re.DOTALL)
 _BASE = 7  # AT_BASE, where the dynamic linker is
+_NOT_INSERTED = ("hardware breakpoint", "Command aborted.")
 TOO_MANY = (
-    "the program has started a process that shares its memory (clone() with CLONE_VM), and the processor can watch only"
-    " a few places without breakpoints in memory, which would end that process: use fewer points"
+    "the program has started processes that share its memory (clone() with CLONE_VM). Breakpoints in memory would end"
+    " them, and the processor can watch only a few places without, and none where one of these processes sends no"
+    " signal at its end: use fewer points"
 )
 
 
@@ -35,6 +36,7 @@ class SharingProcesses:
 
     def __init__(self) -> None:
         self.pids: set[int] = set()
+        self._threads: set[int] = set()  # those that gdb takes for threads
         self._stops = 0
         self._known: set[tuple[int, int]] = set()  # code that gdb takes for read-only
         said = gdb_text("catch fork")
@@ -53,19 +55,26 @@ class SharingProcesses:
 
     def is_why(self, error: gdb.error) -> bool:
         """Return whether *error* is that there are too many breakpoints for the processor."""
-        return bool(self._known) and "hardware breakpoint" in str(error)
+        return bool(self._known) and any(text in str(error) for text in _NOT_INSERTED)
 
     def _look(self, child: int) -> None:
         pid = real_pid()
         if pid is not None and share_memory(pid, child):
             self.pids.add(child)
-            self._leave_code(pid)
+            if not self.is_mixed:
+                self._leave_code(pid)
 
     def _look_at_thread(self, event: gdb.ThreadEvent) -> None:
-        """gdb takes a child that sends no signal at its end for a thread."""
+        """gdb takes a child that sends no signal at its end for a thread, and keeps hold of it."""
         pid, tid, _ = event.inferior_thread.ptid
-        if tid != pid and not Path(f"/proc/{pid}/task/{tid}").exists() and stat_of(tid) is not None:
-            self._look(tid)
+        if tid != pid and not Path(f"/proc/{pid}/task/{tid}").exists() and share_memory(pid, tid):
+            self.pids.add(tid)
+            self._threads.add(tid)
+
+    @property
+    def is_mixed(self) -> bool:
+        """Whether there are both kinds: gdb can't step those that it takes for threads over the registers' places."""
+        return bool(self._threads) and self._threads != self.pids
 
     def _leave_code(self, pid: int) -> None:
         """Have gdb insert no more breakpoints into the memory of the program's code.

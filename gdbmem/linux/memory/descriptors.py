@@ -33,6 +33,7 @@ _POSIX_QUEUE_BYTES = 80  # of the text that describes a queue
 _REGISTERED = re.compile(r"^ *\d+: 0x([0-9a-f]+)/(\d+)$", re.MULTILINE)
 _SUBMISSION_BYTES, _COMPLETION_BYTES = 64 + 4, 16  # of io_uring, an entry
 _ANY_AMOUNT = sys.maxsize
+_SO_MEMINFO = 55  # its first word is SK_MEMINFO_RMEM_ALLOC
 _SOCK_DIAG, _BY_FAMILY, _DUMP = 4, 20, 0x301
 _NETLINK, _PACKET_REQUEST, _PACKET_ANSWER = map(struct.Struct, ("=I2H2I", "=2BH4I", "=2BH3I"))
 _SHOW_INFO, _SHOW_RINGS = 1, 4
@@ -227,7 +228,7 @@ def _waiting_bytes(pid: int, channels: dict[str, tuple[int, int]]) -> tuple[int,
             try:
                 waiting = _ioctl(ours, termios.FIONREAD)
                 if name.startswith(_SOCKET):
-                    waiting += _ioctl(ours, termios.TIOCOUTQ)
+                    waiting = max(waiting, _received(ours)) + _ioctl(ours, termios.TIOCOUTQ)
                 elif waiting:
                     unread += fcntl.fcntl(ours, _GETPIPE_SZ) - waiting
                 found += waiting
@@ -326,6 +327,17 @@ def _ioctl(descriptor: int, request: int) -> int:
         return int.from_bytes(fcntl.ioctl(descriptor, request, bytes(4)), sys.byteorder)
     except OSError:
         return 0
+
+
+def _received(descriptor: int) -> int:
+    """Return the bytes that the kernel holds for what a socket has received: FIONREAD tells the first datagram's."""
+    duplicate = socket.socket(fileno=os.dup(descriptor))
+    try:
+        return int.from_bytes(duplicate.getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, 4), sys.byteorder)
+    except OSError:  # before Linux 4.12
+        return 0
+    finally:
+        duplicate.close()
 
 
 def _most_waiting(name: str) -> int:

@@ -255,7 +255,13 @@ def own_bytes(mappings: Sequence[Mapping]) -> int:
     Its code, its constants and the main thread's stack are left out.
     """
     with_code = {(m.device, m.inode) for m in mappings if "x" in m.permissions and m.inode}
-    return sum(_held(mapping, with_code) for mapping in mappings)
+    held, seen = 0, set()
+    for mapping in mappings:
+        place = (mapping.device, mapping.inode, mapping.offset)
+        # What is mapped a second time is no part of the loaded program, or library.
+        held += _held(mapping, set() if mapping.inode and place in seen else with_code)
+        seen.add(place)
+    return held
 
 
 def under_valgrind(mappings: Sequence[Mapping]) -> tuple[int, int]:

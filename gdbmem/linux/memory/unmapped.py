@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Container, Iterator, Sequence
 from pathlib import Path, PurePath
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 from gdbmem.linux.memory.descriptors import (
     device_name,
@@ -72,10 +72,11 @@ class _Mount(NamedTuple):
     kind: str  # the type of the file system
 
 
-def _mounts(pid: int) -> list[_Mount]:
-    """Return the mounts that process *pid* sees, the later ones over the earlier. Raises OSError."""
+def _mounts(pid: Union[int, str]) -> list[_Mount]:
+    """Return the mounts that process *pid*, or "self", sees, the later ones over the earlier. Raises OSError."""
     found = []
-    for line in Path(f"{memory_folder(pid)}/mountinfo").read_bytes().splitlines():
+    folder = memory_folder(pid) if isinstance(pid, int) else f"/proc/{pid}"
+    for line in Path(f"{folder}/mountinfo").read_bytes().splitlines():
         words = line.split()
         device = "{:02x}:{:02x}".format(*map(int, words[2].split(b":")))
         found.append(_Mount(os.fsdecode(words[4]), device, os.fsdecode(words[words.index(b"-") + 1])))
@@ -177,10 +178,16 @@ def _read_in(namespaces: Sequence[tuple[int, int]]) -> list[str]:
 def _left_bytes(pid: int, mounts: Sequence[_Mount], known: Container[tuple[str, int]]) -> int:
     """Return the bytes of files that have changed since *pid* started, and that no process has open.
 
-    They are below its /dev/shm, in its hugetlbfs, and its message queues. Who wrote them isn't recorded: they are of
+    They are below its /dev/shm, in its hugetlbfs, in file systems in memory that only it has mounted, and its message
+    queues. Who wrote them isn't recorded: they are of
     its user. *known* ones are counted elsewhere. Raises OSError.
     """
-    points = [_SHARED, *(mount.point for mount in mounts if mount.kind in _MEMORY_ONLY)]
+    ours = {mount.device for mount in _mounts("self")}
+    points = [_SHARED]
+    for mount in mounts:
+        # A file system in memory that isn't mounted here is the program's own: nobody else writes there.
+        if mount.kind in _MEMORY_ONLY or (mount.kind in _IN_MEMORY and mount.device not in ours):
+            points.append(mount.point)
     return sum(_left_below(pid, mounts, point, known) for point in dict.fromkeys(points))
 
 
