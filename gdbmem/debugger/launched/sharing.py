@@ -22,6 +22,9 @@ from gdbmem.linux.process.sharing import share_memory
 
 # The child of the last stop, and how many stops there have been.
 _FORKED = re.compile(r"fork, process (\d+).*already hit (\d+) time", re.DOTALL)
+# A program that has forked so often goes on to do so, and each stop costs some milliseconds. Later ones that share
+# its memory count as forked.
+_MOST_FORKS = 200
 _BASE = 7  # AT_BASE, where the dynamic linker is
 _NOT_INSERTED = ("hardware breakpoint", "Command aborted.")
 TOO_MANY = (
@@ -51,6 +54,9 @@ class SharingProcesses:
             return False
         self._stops = int(found[2])
         self._look(int(found[1]))
+        if self._stops >= _MOST_FORKS and not self.pids:
+            gdb.execute(f"delete {self._number}")
+            self._number = ""
         return True
 
     def is_why(self, error: gdb.error) -> bool:
