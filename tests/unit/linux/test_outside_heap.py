@@ -24,7 +24,7 @@ def mapping(
 
 NATIVE = [
     mapping(0x1000, MIB, "r-xp", "/bin/prog", 900 * KIB, inode=7),
-    mapping(0x101000, MIB, "rw-p", "/bin/prog", 8 * KIB, inode=7),  # its variables
+    mapping(0x101000, MIB, "rw-p", "/bin/prog", 8 * KIB, inode=7)._replace(offset=MIB),  # its variables
     mapping(0x201000, MIB, held=40 * KIB),  # .bss
     mapping(0x400000, 2 * MIB, name="[heap]", held=100 * KIB),
     mapping(0x10000000, 10 * MIB, held=9 * MIB),
@@ -37,6 +37,11 @@ NATIVE = [
 
 def test_all_that_can_hold_what_a_program_allocates_is_counted_and_nothing_else() -> None:
     assert own_bytes(NATIVE) == 40 * KIB + 100 * KIB + 9 * MIB + 768 * KIB + 300 * KIB
+
+
+def test_what_a_program_writes_into_a_copy_of_its_own_file_is_counted() -> None:
+    copy = mapping(0x50000000, MIB, "rw-p", "/bin/prog", 60 * KIB, inode=7)
+    assert own_bytes([*NATIVE, copy]) == own_bytes(NATIVE) + 60 * KIB
 
 
 def test_memory_in_files_of_a_tmpfs_is_counted_wherever_it_is_mounted(
