@@ -58,13 +58,15 @@ from gdbmem.symbols.function_names import split_function
 from gdbmem.symbols.function_text import (
     find_function,
     functions_at,
-    is_in_loop,
+    loops_around,
+    may_skip,
     mentions,
     name_pattern,
     surely_called,
     surely_calls,
     without_inner,
 )
+from gdbmem.symbols.line_table import LineRow
 from gdbmem.symbols.unwind_tables import find_landing_pads
 
 Calls = tuple[BlockKey, ...]
@@ -793,20 +795,64 @@ class _Reader:
         if marks.first is not None and not self._loop(marks.begins(marks.first)):
             firsts = marks.begins(marks.first)
             is_split = is_split or self._is_wanted(self._block)
-            is_sure = self._are_marked(firsts, described) and self._take_turns(
-                entries, firsts, is_split=is_split
+            is_sure = (
+                self._are_marked(firsts, described)
+                and self._take_turns(entries, firsts, is_split=is_split)
+                and not self._are_ahead(marks, marks.first)
             )
             return firsts if is_sure and not self._are_lost(marks, marks.first) else None
         # A function that calls itself may have become a loop.
         found = find_function(source_lines(declared[0]), self._name, declared[1])
         if is_split or self._loop(entries) or found is None or found.calls_itself:
             return None
-        is_sure = self._are_marked(entries, described)
+        is_sure = self._are_marked(entries, described) and not self._are_ahead(marks, marks.declared)
         return entries if is_sure and not self._are_lost(marks, marks.declared) else None
 
     def _loop(self, begins: Iterable[int]) -> bool:
         """Return whether one call may pass one of the marks several times."""
         return any(self._is_on_cycle(at, self._calls[at][-1]) for at in begins if self._calls[at])
+
+    def _are_ahead(self, marks: Marks, begin: Place) -> bool:
+        """Return whether a mark comes ahead of the branch of an ``if`` that decides whether the function is called.
+
+        Where gcc tests the first condition of a call together with that ``if``, it tests both in the place of the mark.
+        """
+        around = {
+            split_function(key[2]).parts[-1]
+            for chain in self._blocks if any(map(self._known.get, chain)) for key in chain
+        } - {split_function(self._name).parts[-1]}  # fmt: skip
+        deciding = {id(one) for one in self._deciding(marks, around)}
+        rows: dict[int, list[LineRow]] = {}
+        for one in marks.rows:
+            rows.setdefault(one.address, []).append(one)
+        for own in (one for one in marks.own if (one.line, one.column) == begin):
+            here = rows[own.address]
+            in_front, at = here[: here.index(own)], own.address
+            while True:
+                if any(id(one) in deciding for one in in_front):
+                    return True
+                before = [one for one in self._predecessors[at] if self._instructions[one].behind == at]
+                if not before or self._successors[before[0]] != [at]:
+                    break
+                at = before[0]
+                in_front = rows.get(at, [])
+                self._spend(1)
+        return False
+
+    def _deciding(self, marks: Marks, around: AbstractSet[str]) -> Iterator[LineRow]:
+        """Yield the marks of each ``if``, of the container and the functions *around* calls, that decides on a call."""
+        called = {*around, split_function(self._name).parts[-1]}
+        others = {split_function(chain[0][2]).parts[-1] for chain in self._blocks} - around
+        for symtab in self._symtabs():
+            lines = source_lines(symtab)
+            rows = [one for one in of_file(marks.rows, symtab) if one.column and 0 < one.line <= len(lines)]
+            places = functions_at(lines, {(one.line, one.column) for one in rows})
+            decide = {
+                place
+                for place, (_, function) in places.items()
+                if function not in others and may_skip(lines, *place, called)
+            }
+            yield from (one for one in rows if (one.line, one.column) in decide)
 
     def _are_lost(self, marks: Marks, begin: Place) -> bool:
         """Return whether a statement that surely calls the function is passed, or gone past, without a mark."""
@@ -1110,7 +1156,7 @@ class _Reader:
         return all(self._calls[at] and self._is_on_cycle(at, self._calls[at][-1]) for at in again)
 
     def _is_loop_lost(self, begins: Counter[int], *, or_unknown: bool) -> bool:
-        """Return whether a call stands in a loop, *or* that is *unknown*, and its code is not in one, nor repeated."""
+        """Return whether a call stands in more loops than its code, which is not repeated, *or* that is *unknown*."""
         by_call: dict[BlockKey, list[int]] = {}
         for at in begins.elements():
             key = next((key for key in self._chains[at] if self._known[key]), None)
@@ -1118,16 +1164,34 @@ class _Reader:
                 return False  # it may be of any of them
             by_call.setdefault(key, []).append(at)
         for at in (at for at, *others in by_call.values() if not others):
-            if at in self._reachable(self._successors[at]):
-                continue
             blocks = [block for _, block in self._code.blocks(at)]
             depth = next(n for n, block in enumerate(blocks) if self._is_wanted(block))
-            for inner, outer in zip(blocks[depth:], blocks[depth + 1 :]):
-                lines, number = source_lines(inner.function.symtab), inner.function.line
-                is_looped = is_in_loop(lines, str(outer.function), number, str(inner.function))
-                if is_looped or (is_looped is None and or_unknown):
-                    return True
+            loops = [
+                loops_around(
+                    source_lines(inner.function.symtab),
+                    str(outer.function),
+                    inner.function.line,
+                    str(inner.function),
+                )
+                for inner, outer in zip(blocks[depth:], blocks[depth + 1 :])
+            ]
+            if (None in loops and or_unknown) or sum(filter(None, loops)) > self._cycles_around(at):
+                return True
         return False
+
+    def _cycles_around(self, at: int) -> int:
+        """Return in how many loops, each within another one, the instruction is."""
+        number, outside = 0, set[int]()
+        while True:
+            behind = self._reach(self._successors[at], self._successors, outside)
+            if at not in behind:
+                return number
+            number += 1
+            around = behind & self._reach({at}, self._predecessors, outside)
+            entries = {one for one in around if not around.issuperset(self._predecessors[one])}
+            if at in entries or not entries:
+                return number
+            outside = self._instructions.keys() - (around - entries)
 
     def _do_as_their_source(self, begins: Counter[int]) -> bool:
         """Return whether each of the calls does what its source says that it does once, as far as that is known."""

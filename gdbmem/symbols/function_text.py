@@ -108,8 +108,8 @@ def text_before(lines: Sequence[str], function: str, number: int, line: int, col
     return before if condition is None or condition[0] == "return" or all(depths) else None
 
 
-def is_in_loop(lines: Sequence[str], function: str, line: int, called: str) -> Optional[bool]:
-    """Return whether the call of *called* on this *line* stands in a loop of the *function*; None if unknown."""
+def loops_around(lines: Sequence[str], function: str, line: int, called: str) -> Optional[int]:
+    """Return in how many loops of the *function* the call of *called* on this *line* stands; None if unknown."""
     numbers = [one for one in defined_on(lines, function) if one <= line]
     call = _calls(called, lines[line - 1]) if 0 < line <= len(lines) else None
     if not numbers or call is None:
@@ -118,16 +118,21 @@ def is_in_loop(lines: Sequence[str], function: str, line: int, called: str) -> O
     start = re.search(rf"{name_pattern(function)}\s*\([^;{{]*{{", text)
     if not start or _GOES_BACK.search(_up_to_brace("\n".join(lines[numbers[-1] - 1 :])[start.end() :])):
         return None
-    at = start.end()
+    at, loops = start.end(), 0
     while True:
         end = _statement_end(text, at)
         head = _OPENS.match(text, at) if end is None else None
         if end is not None:
             at = end
-        elif head is None or head[1]:
-            return head is not None
+        elif head is None:
+            return loops
         else:
-            at = head.end() if not head[2] else _behind_parenthesis(text, head.end())
+            loops += head[1] is not None
+            if head[1] == "do" and _statement_end(text, head.end()) is not None:
+                return loops  # in its condition
+            opens = re.compile(r"\s*\(").match(text, head.end()) if head[1] in ("for", "while") else None
+            inside = opens.end() if opens else head.end()
+            at = _behind_parenthesis(text, inside) if opens or head[2] else inside
 
 
 def _statement_end(text: str, at: int) -> Optional[int]:
@@ -216,6 +221,24 @@ def surely_calls(lines: Sequence[str], number: int, column: int, function: str) 
         return False
     call = _calls(function, statement)
     return found[0] != "{" and call is not None and not _UNSURE.search(statement[: call.start()])
+
+
+def may_skip(lines: Sequence[str], number: int, column: int, functions: Iterable[str]) -> bool:
+    """Return whether an ``if`` at this line and column decides whether what is behind it calls one of the *functions*.
+
+    It stands in front of the call, or the statements in it leave what they stand in.
+    """
+    text = "\n".join([lines[number - 1][column - 1 :], *lines[number:]])
+    head = re.match(r"if\s*(?:constexpr\s*)?\(", text)
+    if not head:
+        return False
+    end = _behind_parenthesis(text, head.end())
+    condition, statement_end = text[head.end() : end], _statement_end(text + "\n", 0)
+    body = text[end:statement_end]
+    if statement_end is None or _MAY_LEAVE.search(body):
+        return True
+    calls = [(part, call) for one in functions for part in (condition, body) if (call := _calls(one, part))]
+    return any(part is body or _UNSURE.search(part[: call.start()]) for part, call in calls)
 
 
 def surely_called(lines: Sequence[str], number: int, column: int, function: str) -> bool:

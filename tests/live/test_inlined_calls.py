@@ -266,6 +266,13 @@ COUNTED = {
     "inlined_tested": Counted(
         ("note", "reset", "put", "visit", "add"), frozenset(), tested=frozenset({"add"})
     ),
+    # It tests their first condition together with the one in front of them.
+    "inlined_combined": Counted(
+        ("enter", "leave", "pass", "shut", "is_open"),
+        frozenset(),
+        marked=frozenset({"leave", "pass"}),
+        newest=12,
+    ),
     "inlined_reader": Counted(
         ("Reader::read_value", "Reader::read_list"),
         frozenset(),
@@ -286,6 +293,7 @@ COUNTED = {
 
 # Clang's code of these is refused, or counted by what others try, too.
 _OF_GCC = (
+    "inlined_combined",
     "inlined_reader",
     "inlined_folders",
     "inlined_cache",

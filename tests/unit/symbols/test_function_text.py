@@ -14,7 +14,8 @@ from gdbmem.symbols.function_text import (
     definition,
     find_function,
     function_bodies,
-    is_in_loop,
+    loops_around,
+    may_skip,
     surely_called,
     surely_calls,
     text_before,
@@ -254,26 +255,54 @@ def test_a_place_is_reached_once_only_where_no_loop_or_branch_has_it_and_none_in
 
 
 @pytest.mark.parametrize(
-    ("text", "is_looped"),
+    ("text", "loops"),
     [
-        ("put(1);", False),
-        ("for (;;) f(); put(1);", False),
-        ("for (;;) put(1);", True),
-        ("while (f()) { if (g()) put(1); }", True),
-        ("do put(1); while (f());", True),
-        ("do f(); while (g()); put(1);", False),
-        ("if (f()) put(1);", False),
-        ("if (f()) g(); else { h(); put(1); }", False),
-        ("if (f()) for (;;) put(1);", True),
-        ("switch (f()) { case 1: put(1); }", False),
+        ("put(1);", 0),
+        ("for (;;) f(); put(1);", 0),
+        ("for (;;) put(1);", 1),
+        ("for (;;) { f(); for (;;) g(); while (h()) put(1); }", 2),
+        ("for (;;) { for (;;) g(); put(1); }", 1),
+        ("for (;;) if (f()) do { g(); put(1); } while (h());", 2),
+        ("while (put(1)) f();", 1),
+        ("while (f()) { if (g()) put(1); }", 1),
+        ("do put(1); while (f());", 1),
+        ("do f(); while (put(1));", 1),
+        ("do f(); while (g()); put(1);", 0),
+        ("if (f()) put(1);", 0),
+        ("if (f()) g(); else { h(); put(1); }", 0),
+        ("if (f()) for (;;) put(1);", 1),
+        ("switch (f()) { case 1: put(1); }", 0),
         ("again: put(1); if (f()) goto again;", None),
-        ("again: put(1);", False),
+        ("again: put(1);", 0),
     ],
 )
-def test_a_call_stands_in_a_loop_only_where_one_goes_around_it(text: str, is_looped: Optional[bool]) -> None:
-    assert is_in_loop(["void work(void) {", text, "}"], "work", 2, "put") is is_looped
+def test_a_call_stands_in_as_many_loops_as_go_around_it(text: str, loops: Optional[int]) -> None:
+    assert loops_around(["void work(void) {", text, "}"], "work", 2, "put") == loops
 
 
 def test_a_call_that_is_not_found_may_stand_in_a_loop() -> None:
-    assert is_in_loop(["void work(void) { f(); }"], "work", 1, "put") is None
-    assert is_in_loop([], "work", 1, "put") is None
+    assert loops_around(["void work(void) { f(); }"], "work", 1, "put") is None
+    assert loops_around([], "work", 1, "put") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "is_decided"),
+    [
+        ("if (a) put(1);", True),
+        ("if (a) { b = 1; put(1); }", True),
+        ("if (a) b = 1; else put(1);", True),
+        ("if (a) b = 1; else if (c) put(1);", True),
+        ("if (a && put(1)) b = 1;", True),
+        ("if (put(1) && a) b = 1;", False),
+        ("if (put(1)) b = 1;", False),
+        ("if (a) b = 1; put(1);", False),
+        ("if (a) continue; put(1);", True),
+        ("if (a) { b = 1; return; } put(1);", True),
+        ("a = b ? 1 : put(1);", False),
+        ("iffy(put(1));", False),
+    ],
+)
+def test_an_if_decides_on_a_call_in_it_and_on_all_that_is_behind_it_where_it_leaves(
+    text: str, is_decided: bool
+) -> None:
+    assert may_skip(["void work(void) {", f"  {text}", "}"], 2, 3, {"put"}) == is_decided
