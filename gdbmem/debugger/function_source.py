@@ -26,6 +26,7 @@ from gdbmem.symbols.function_text import (
     definition,
     find_function,
     function_bodies,
+    functions_at,
     mentions,
     name_pattern,
     text_before,
@@ -69,6 +70,29 @@ def called_instead(
             found |= {
                 one for one, its in called.items() if its and _may_be(its, effect) and not _has_code(one)
             }
+    return found
+
+
+def callers_of(name: FunctionName, places: Iterable[tuple[str, int]]) -> list[tuple[tuple[str, int], str]]:
+    """Return where the sources of *places* call the function of the *name*, no member, and in which function."""
+    wanted, found = name.parts[-1], list[tuple[tuple[str, int], str]]()
+    if len(name.parts) > 1 or not wanted.isidentifier():
+        return found
+    call = re.compile(rf"(?<![\w.>:])\b{wanted}\s*\(")
+    for file in {file for file, _ in places}:
+        symtab = _symtab_of(file)
+        lines = source_lines(symtab)
+        calls = {
+            (number, one.start() + 1)
+            for number, line in enumerate(lines, 1)
+            if not line.lstrip().startswith("#")
+            for one in call.finditer(line)
+        }
+        found += [
+            ((file, line), function)
+            for (line, _), (_, function) in sorted(functions_at(lines, calls).items())
+            if function not in ("", wanted) and line not in defined_on(lines, wanted)
+        ]
     return found
 
 

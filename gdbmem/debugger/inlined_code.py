@@ -23,6 +23,7 @@ from gdbmem.debugger.function_source import (
     Reach,
     Step,
     are_calls_known,
+    callers_of,
     calls_itself,
     calls_to,
     comes_to,
@@ -44,6 +45,7 @@ from gdbmem.debugger.operations import (
     CALLS,
     COMPARES,
     COMPUTES,
+    WRITES,
     WRITES_STACK,
     Operation,
     Operations,
@@ -54,8 +56,11 @@ from gdbmem.debugger.statement_marks import Marks, Place, of_file, read_marks, r
 from gdbmem.debugger.stopping.signals import interruptible
 from gdbmem.debugger.terminal import file_name, gdb_text, library_at, symbol_at
 from gdbmem.steps.quiet_lines import Instruction
-from gdbmem.symbols.function_names import split_function
+from gdbmem.symbols.function_names import FunctionName, split_function
 from gdbmem.symbols.function_text import (
+    Loops,
+    Side,
+    beside,
     find_function,
     functions_at,
     loops_around,
@@ -318,7 +323,7 @@ class _Reader:
         if proved is None and joined:
             proved = self._count_joined()
         if proved is None and not ends:
-            proved = self._by_marks(described) or self._by_conditions(described)
+            proved = self._by_marks(described) or self._by_operations(described)
         if not is_inlined and not self._lines:
             return None
         return self._code_with(passages if proved is None else proved, is_proved=proved is not None)
@@ -841,7 +846,7 @@ class _Reader:
 
     def _deciding(self, marks: Marks, around: AbstractSet[str]) -> Iterator[LineRow]:
         """Yield the marks of each ``if``, of the container and the functions *around* calls, that decides on a call."""
-        called = {*around, split_function(self._name).parts[-1]}
+        called = [*around, split_function(self._name).parts[-1]]
         others = {split_function(chain[0][2]).parts[-1] for chain in self._blocks} - around
         for symtab in self._symtabs():
             lines = source_lines(symtab)
@@ -962,6 +967,7 @@ class _Reader:
             and all(self._is_led_to(members, begins.keys()) for members in described.values())
             and not any(map(self._is_packed, begins))
             and not any(self._is_left_of(at, begins) for at in begins)
+            and not any(self._is_packed_in_row(at) for at in begins)
         )
 
     def _is_left_of(self, at: int, begins: Counter[int]) -> bool:
@@ -977,14 +983,22 @@ class _Reader:
         return any(self._alternates(entries, firsts, is_split, is_entered) for is_entered in (False, True))
 
     def _alternates(
-        self, entries: Counter[int], firsts: Counter[int], is_split: bool, is_entered: bool
+        self,
+        entries: Counter[int],
+        firsts: Counter[int],
+        is_split: bool,
+        is_entered: bool,
+        *,
+        is_even: bool = False,
     ) -> bool:
-        todo = [(at, is_entered) for at in self._root_set]
+        at_first, todo = is_entered, [(at, is_entered) for at in self._root_set]
         seen = set(todo)
         while todo:
             at, is_entered = todo.pop()
             more = entries[at] + is_entered - firsts[at]
             if more < 0 or (more > 1 and not is_split):
+                return False
+            if is_even and self._ends_function(at) and (more > 0) != at_first:
                 return False
             new = {(after, more > 0) for after in self._successors[at]} - seen
             seen |= new
@@ -1043,31 +1057,134 @@ class _Reader:
 
     # -- what each call tests first -----------------------------------------------------------------------
 
-    def _by_conditions(self, described: Mapping[BlockKey, AbstractSet[int]]) -> Optional[dict[int, Passage]]:
-        """Return the passages that count the first condition of each call; None if it may be tested less often.
+    def _by_operations(self, described: Mapping[BlockKey, AbstractSet[int]]) -> Optional[dict[int, Passage]]:
+        """Return the passages that count one of the things that each call does; None if it may do that less often.
 
-        clang marks no calls, but what it copies keeps its line and column. Where a compiler knows the condition of a
-        call ahead, or joins calls, some effect of that call is left: without a test in front of it, or twice after one.
+        clang marks no calls, but what it copies keeps its line and column.
         """
         if self._has_marks or any(map(self._is_of_namesake, self._instructions)) or not self._describes_all():
             return None
         operations = self._operations()
         if len(operations) * len(self._instructions) > _MOST_STEPS:
             return None
+        for begins in (*self._by_effects(operations), *self._by_conditions(operations)):
+            if (
+                self._are_marked(begins, described)
+                and not self._loop(begins)
+                and not self._is_loop_lost(begins, or_unknown=True)
+                and self._do_as_their_source(begins)
+            ):
+                return self._begins_only(begins.keys())
+        return None
+
+    def _by_conditions(self, operations: Mapping[Operation, Operations]) -> Iterator[Counter[int]]:
+        """Yield where each call tests a condition for certain, and does something behind it.
+
+        Where a compiler knows the condition of a call ahead, or joins calls, some effect of that call is left: without
+        a test in front of it, or twice after one.
+        """
         firsts = [one for one in operations if one.kind in (COMPARES, BRANCHES)]
         for one in sorted(firsts, key=Operation.order)[:_NEAR]:
             begins = Counter(operations[one].places)
             if (
                 is_reached_once(operations[one].steps, one.column)
-                and self._are_marked(begins, described)
-                and not self._loop(begins)
-                and not self._is_loop_lost(begins, or_unknown=True)
                 and self._have_effects(begins.keys(), operations[one].steps, operations)
                 and all(self._is_single(more.places, begins.keys()) for more in operations.values())
-                and self._do_as_their_source(begins)
             ):
-                return self._begins_only(begins.keys())
-        return None
+                yield begins
+
+    def _by_effects(self, operations: Mapping[Operation, Operations]) -> Iterator[Counter[int]]:
+        """Yield where each call does something for certain, if it does such things, which alternate on each path.
+
+        A compiler may join an effect with that of the next call, undo it, or know ahead what is tested: not all that a
+        call does at once, while what the source has beside it stays.
+        """
+        places = {one: self._without_parts(more.places, operations) for one, more in operations.items()}
+        certain = {
+            one: Counter(places[one])
+            for one, more in operations.items()
+            if one.kind in (CALLS, WRITES, COMPARES, BRANCHES) and is_reached_once(more.steps, one.column)
+        }
+        if (
+            len({(one.path, one.column) for one in certain}) < 2
+            or not any(self._is_kept(one, places[one]) for one in certain)
+            or all(one.kind == WRITES and self._may_be_wide(operations[one].places) for one in certain)
+        ):
+            return
+        begins = certain[min(certain, key=Operation.order)]
+        if (
+            all(
+                self._take_turns(begins, more, is_split=False)
+                for more in certain.values()
+                if more is not begins
+            )
+            and all(self._is_single(more, begins.keys()) for more in places.values())
+            and not self._are_passed(begins.keys())
+        ):
+            yield begins
+
+    def _is_kept(self, operation: Operation, places: Sequence[int]) -> bool:
+        """Return whether it writes, or calls what compilers neither replace nor call once for several calls."""
+        targets = {self._effects[at].target for at in places if at in self._effects}
+        return operation.kind == WRITES or (
+            operation.kind == CALLS
+            and not any(one is None or self._is_replaced(one) or self._is_pure(one) for one in targets)
+        )
+
+    def _may_be_wide(self, places: Sequence[int]) -> bool:
+        """Return whether one instruction may write what several calls write next to each other."""
+        return any(self._instructions[at].text.lstrip("v").startswith("mov") for at in places)
+
+    def _without_parts(self, places: Sequence[int], operations: Mapping[Operation, Operations]) -> list[int]:
+        """Return the *places* of an operation without those that only go on with it: a write of several sizes."""
+        others = {at for more in operations.values() for at in more.places if more.places is not places}
+        found = []
+        for at in places:
+            before = at
+            while True:
+                ways = self._predecessors[before]
+                before = ways[0] if len(ways) == 1 else at
+                if before == at or before in others or len(self._successors[before]) != 1:
+                    found.append(at)
+                    break
+                if before in places:
+                    names = {self._instructions[one].text.split()[0] for one in (at, before)}
+                    found += [at] if len(names) == 1 else []
+                    break
+        return found
+
+    def _are_pairs(self, begins: Counter[int], others: Counter[int]) -> bool:
+        """Return whether each of the *begins* that control passes comes with one of the *others*."""
+        return any(self._alternates(begins, others, False, first, is_even=True) for first in (False, True))
+
+    def _are_passed(self, begins: AbstractSet[int]) -> bool:
+        """Return whether control comes to an effect that the source has beside a call, and goes past that call."""
+        places = read_places(
+            str(function_symtab(self._block).objfile.filename), self._code.entry, self._instructions
+        )
+        has_frame = any(map(sets_frame, self._instructions.values()))
+        calls = {
+            self._chains[at][n:]
+            for at in begins
+            for n, key in enumerate(self._chains[at])
+            if self._known[key]
+        }
+        for call in calls:
+            function = self._blocks[call].function
+            lines = source_lines(function.symtab)
+            around = [
+                at
+                for at in places
+                if self._chains[at] == call[1:] and self._is_effect(at, has_frame=has_frame)
+            ]
+            for place in {places[at] for at in around}:
+                side = beside(lines, function.line, str(function), *place)
+                here = {at for at in around if places[at] == place}
+                starts = {after for at in here for after in self._successors[at]}
+                starts |= self._root_set - self._pads if side is Side.BEHIND else set()
+                if side is not None and here & self._reach(starts, self._successors, begins):
+                    return True
+        return False
 
     def _operations(self) -> dict[Operation, Operations]:
         """Return what the wanted calls do that is in their source; nothing if that is not certain."""
@@ -1157,27 +1274,42 @@ class _Reader:
 
     def _is_loop_lost(self, begins: Counter[int], *, or_unknown: bool) -> bool:
         """Return whether a call stands in more loops than its code, which is not repeated, *or* that is *unknown*."""
-        by_call: dict[BlockKey, list[int]] = {}
+        by_call: dict[Optional[BlockKey], list[int]] = {}
         for at in begins.elements():
             key = next((key for key in self._chains[at] if self._known[key]), None)
-            if key is None:
-                return False  # it may be of any of them
             by_call.setdefault(key, []).append(at)
-        for at in (at for at, *others in by_call.values() if not others):
-            blocks = [block for _, block in self._code.blocks(at)]
-            depth = next(n for n, block in enumerate(blocks) if self._is_wanted(block))
-            loops = [
-                loops_around(
-                    source_lines(inner.function.symtab),
-                    str(outer.function),
-                    inner.function.line,
-                    str(inner.function),
-                )
-                for inner, outer in zip(blocks[depth:], blocks[depth + 1 :])
-            ]
-            if (None in loops and or_unknown) or sum(filter(None, loops)) > self._cycles_around(at):
+        if None in by_call:  # it may be of any of them
+            by_call = {None: list(begins)}
+        anyone = [min(members) for key, members in self._members.items() if members and key in self._lines]
+        for key, places in by_call.items():
+            loops = [self._loops_around(one) for one in (places[:1] if key is not None else anyone)]
+            if or_unknown and not all(one.is_known for one in loops):
+                return True
+            cycles = max(map(self._cycles_around, places))
+            # The rounds of a loop of a fixed number may follow each other.
+            least = min((one.number if len(places) == 1 else one.variable for one in loops), default=0)
+            if cycles < least:
                 return True
         return False
+
+    def _is_packed_in_row(self, at: int) -> bool:
+        """Return whether the call at *at*, of a loop that was unrolled, does several rounds at once."""
+        key = next((key for key in self._chains[at] if self._known[key]), None)
+        packed = key is not None and any(
+            _PACKED.match(self._instructions[one].text) for one, chain in self._chains.items() if key in chain
+        )
+        loops = self._loops_around(at) if packed else Loops(0, 0)
+        return not loops.is_known or loops.number > self._cycles_around(at)
+
+    def _loops_around(self, at: int) -> Loops:
+        """Return in which loops of the source the wanted call at *at* stands."""
+        blocks = [block for _, block in self._code.blocks(at)]
+        depth = next((n for n, block in enumerate(blocks) if self._is_wanted(block)), len(blocks))
+        found = Loops(0, 0, is_known=depth < len(blocks))
+        for inner, outer in zip(blocks[depth:], blocks[depth + 1 :]):
+            lines, line = source_lines(inner.function.symtab), inner.function.line
+            found = found.further(loops_around(lines, str(outer.function), line, str(inner.function)))
+        return found
 
     def _cycles_around(self, at: int) -> int:
         """Return in how many loops, each within another one, the instruction is."""
@@ -1313,10 +1445,7 @@ class _Reader:
     @staticmethod
     def _called(effect: Effect) -> str:
         """Return the plain name of the function that is called, also where it is a part or copy; "" if unknown."""
-        if not effect.is_call or effect.target is None:
-            return ""
-        called = split_function(symbol_at(effect.target, demangled=True).partition("@")[0]).parts
-        return next(reversed(called), "").partition(".")[0]
+        return _called_name(effect.target) if effect.is_call and effect.target is not None else ""
 
     def _is_avoided(self, key: BlockKey) -> bool:
         """Return whether a way through the function, or a round of the loop that the call is in, goes past the call."""
@@ -1935,6 +2064,38 @@ def functions_with(
         if is_line or not names(place, witness, is_inlined=len(blocks) > 1):
             found[block_key(blocks[-1])] = blocks[-1]
     return found
+
+
+def undescribed_callers(
+    name: FunctionName, codes: Iterable[InlinedCode], is_known: Callable[[BlockKey], bool]
+) -> list[tuple[str, int]]:
+    """Return where the sources call the function in others that have code, but nothing in it is known of the call.
+
+    Of a call of which compilers leave no instruction, or one that belongs to something else, nothing describes it.
+    """
+    found = []
+    for place, function in callers_of(name, {place for code in codes for place in code.lines}):
+        with suppress(gdb.error):
+            for at in (one.pc for one in gdb.decode_line(function)[1] or () if one.pc is not None):
+                blocks = function_blocks(at)
+                is_its_own = len(blocks) == 1 and str(blocks[0].function) == function
+                is_here = is_its_own and file_name(function_symtab(blocks[0])) == place[0]
+                if is_here and not is_known(block_key(blocks[0])) and not _calls_by_name(blocks[0], name):
+                    found.append(place)
+    return found
+
+
+def _calls_by_name(block: gdb.Block, name: FunctionName) -> bool:
+    """Return whether the function of *block* calls that of the *name*, or a part or copy of it."""
+    code = FunctionCode(gdb.selected_frame().architecture(), block)
+    calls = (_CALLS.match(code.instruction(at).text) for at in code.sweep(code.entry))
+    return any(one and _called_name(int(one[1], 16)) == name.parts[-1] for one in calls)
+
+
+def _called_name(target: int) -> str:
+    """Return the plain name of the function at *target*, also where it is a part or copy; "" if unknown."""
+    called = split_function(symbol_at(target, demangled=True).partition("@")[0]).parts
+    return next(reversed(called), "").partition(".")[0]
 
 
 def _references(witness: Effect) -> Optional[list[int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import re
 from bisect import bisect_right
@@ -40,6 +41,10 @@ _NOT_RUN = re.compile(
 _OUTER = re.compile(r"\b(?:namespace|class|struct|union|extern)\b[^()=]*$")  # braces around functions
 _CLASS = re.compile(r"\b(?:class|struct|union)\s+(\w+)")
 _NAME_OF = re.compile(r"([~\w:]+)\s*\(")
+_ATTRIBUTES = re.compile(r"\b__attribute__\s*\(\(.*?\)\)|\[\[.*?\]\]", re.DOTALL)
+_COUNTS_TO_CONSTANT = re.compile(
+    r"[^;]*;\s*\w+\s*(?:<=?|>=?|!=)\s*(?:\d+u?|[A-Z][A-Z0-9_]*|\(?\s*sizeof[^;]*)\s*;[^;]*$"
+)
 _COUNTS_UP = re.compile(r"\+\+|[^;=+]*(?:\+\+|\+=\s*1u?l{0,2}[\s)]*$)", re.I)
 _CALLS_MEMBER = re.compile(r"(?:\.|->)\s*\w+\s*\(")
 
@@ -108,31 +113,48 @@ def text_before(lines: Sequence[str], function: str, number: int, line: int, col
     return before if condition is None or condition[0] == "return" or all(depths) else None
 
 
-def loops_around(lines: Sequence[str], function: str, line: int, called: str) -> Optional[int]:
-    """Return in how many loops of the *function* the call of *called* on this *line* stands; None if unknown."""
+class Loops(NamedTuple):
+    """The loops that are around a call in the source of one function."""
+
+    number: int
+    variable: int  # of those that may end after any number of rounds
+    is_known: bool = True  # there is no other one
+
+    def further(self, others: Loops) -> Loops:
+        """Return these loops with those around the function itself."""
+        return Loops(
+            self.number + others.number, self.variable + others.variable, self.is_known and others.is_known
+        )
+
+
+def loops_around(lines: Sequence[str], function: str, line: int, called: str) -> Loops:
+    """Return the loops of the *function* around the call of *called* on this *line*."""
     numbers = [one for one in defined_on(lines, function) if one <= line]
     call = _calls(called, lines[line - 1]) if 0 < line <= len(lines) else None
     if not numbers or call is None:
-        return None
+        return Loops(0, 0, is_known=False)
     text = "\n".join([*lines[numbers[-1] - 1 : line - 1], lines[line - 1][: call.start()]])
     start = re.search(rf"{name_pattern(function)}\s*\([^;{{]*{{", text)
     if not start or _GOES_BACK.search(_up_to_brace("\n".join(lines[numbers[-1] - 1 :])[start.end() :])):
-        return None
-    at, loops = start.end(), 0
+        return Loops(0, 0, is_known=False)
+    at, number, variable = start.end(), 0, 0
     while True:
         end = _statement_end(text, at)
         head = _OPENS.match(text, at) if end is None else None
         if end is not None:
             at = end
-        elif head is None:
-            return loops
-        else:
-            loops += head[1] is not None
-            if head[1] == "do" and _statement_end(text, head.end()) is not None:
-                return loops  # in its condition
-            opens = re.compile(r"\s*\(").match(text, head.end()) if head[1] in ("for", "while") else None
-            inside = opens.end() if opens else head.end()
-            at = _behind_parenthesis(text, inside) if opens or head[2] else inside
+            continue
+        if head is None:
+            return Loops(number, variable)
+        opens = re.compile(r"\s*\(").match(text, head.end()) if head[1] in ("for", "while") else None
+        inside = opens.end() if opens else head.end()
+        at = _behind_parenthesis(text, inside) if opens or head[2] else inside
+        if head[1]:
+            number += 1
+            is_constant = head[1] == "for" and _COUNTS_TO_CONSTANT.match(text[inside : at - 1])
+            variable += not is_constant
+        if head[1] == "do" and _statement_end(text, inside) is not None:
+            return Loops(number, variable)  # in its condition
 
 
 def _statement_end(text: str, at: int) -> Optional[int]:
@@ -223,10 +245,37 @@ def surely_calls(lines: Sequence[str], number: int, column: int, function: str) 
     return found[0] != "{" and call is not None and not _UNSURE.search(statement[: call.start()])
 
 
-def may_skip(lines: Sequence[str], number: int, column: int, functions: Iterable[str]) -> bool:
+class Side(enum.Enum):
+    """Where a place is from a call that is reached as often."""
+
+    IN_FRONT = "in front"
+    BEHIND = "behind"
+
+
+def beside(lines: Sequence[str], number: int, function: str, line: int, column: int) -> Optional[Side]:
+    """Return on which side of a call of the *function*, on line *number*, a place is that each call passes.
+
+    None if a branch, a loop or a label may be between.
+    """
+    call = _calls(function, lines[number - 1]) if 0 < number <= len(lines) else None
+    if call is None or not 0 < line <= len(lines):
+        return None
+    text, lengths = "\n".join(lines), [0, *accumulate(len(one) + 1 for one in lines)]
+    start, place = lengths[number - 1] + call.start(), lengths[line - 1] + column - 1
+    between = text[min(start, place) : max(start, place)]
+    statement = re.split(r"[;{}]", text[:start])[-1]
+    depths = accumulate((_PARENTHESES.get(one, 0) for one in between), initial=0)
+    if min(depths) < 0 or re.search(rf"}}|{_UNSURE.pattern}|{_MAY_BRANCH.pattern}", between, re.MULTILINE):
+        return None
+    if place < start:
+        return Side.IN_FRONT
+    return None if re.search(r"\b(?:if|for|while|do|else|switch|case)\b|:", statement) else Side.BEHIND
+
+
+def may_skip(lines: Sequence[str], number: int, column: int, functions: Sequence[str]) -> bool:
     """Return whether an ``if`` at this line and column decides whether what is behind it calls one of the *functions*.
 
-    It stands in front of the call, or the statements in it leave what they stand in.
+    The call is in it, or its statements leave what they stand in; but not if its condition is the call.
     """
     text = "\n".join([lines[number - 1][column - 1 :], *lines[number:]])
     head = re.match(r"if\s*(?:constexpr\s*)?\(", text)
@@ -235,10 +284,12 @@ def may_skip(lines: Sequence[str], number: int, column: int, functions: Iterable
     end = _behind_parenthesis(text, head.end())
     condition, statement_end = text[head.end() : end], _statement_end(text + "\n", 0)
     body = text[end:statement_end]
-    if statement_end is None or _MAY_LEAVE.search(body):
+    in_condition = [call for one in functions if (call := _calls(one, condition))]
+    if any(_UNSURE.search(condition[: call.start()]) for call in in_condition):
         return True
-    calls = [(part, call) for one in functions for part in (condition, body) if (call := _calls(one, part))]
-    return any(part is body or _UNSURE.search(part[: call.start()]) for part, call in calls)
+    if any(_calls(one, body) for one in functions):
+        return True
+    return not in_condition and (statement_end is None or _MAY_LEAVE.search(body) is not None)
 
 
 def surely_called(lines: Sequence[str], number: int, column: int, function: str) -> bool:
@@ -295,7 +346,7 @@ def function_bodies(text: str) -> Iterator[tuple[str, str]]:
             if not depth:
                 yield name, text[body : found.start()]
         else:
-            header = text[start : found.start()]
+            header = _without_attributes(text[start : found.start()])
             if found[0] == "{" and not _OUTER.search(header):
                 depth = 1
                 named = _NAME_OF.search(header)
@@ -305,6 +356,10 @@ def function_bodies(text: str) -> Iterator[tuple[str, str]]:
             elif found[0] == ";" and "=" in header:
                 yield "", header
         start = found.end()
+
+
+def _without_attributes(header: str) -> str:
+    return _ATTRIBUTES.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), header)
 
 
 def functions_at(
@@ -321,7 +376,7 @@ def functions_at(
         if depth:
             depth += {"{": 1, "}": -1, ";": 0}[found[0]]
         elif found[0] == "{" and not _OUTER.search(text[start : found.start()]):
-            named = _NAME_OF.search(text[start : found.start()])
+            named = _NAME_OF.search(_without_attributes(text[start : found.start()]))
             starts.append(start)
             names.append(named[1] if named else "")
             depth = 1

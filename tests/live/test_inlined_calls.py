@@ -266,6 +266,30 @@ COUNTED = {
     "inlined_tested": Counted(
         ("note", "reset", "put", "visit", "add"), frozenset(), tested=frozenset({"add"})
     ),
+    # It joins, packs or cancels what they write, or takes it out of loops.
+    "inlined_writes": Counted(
+        (
+            "clear",
+            "bump",
+            "zero",
+            "reset",
+            "opens",
+            "closes",
+            "mark",
+            "pick",
+            "tell",
+            "store",
+            "spec",
+            "walk",
+        ),
+        frozenset(),
+        marked=frozenset({"opens", "pick", "tell", "store", "spec", "walk"}),
+        newest=12,
+    ),
+    # It knows nothing ahead of what they write.
+    "inlined_slab": Counted(
+        ("slot_release", "slot_acquire", "slab_sweep"), frozenset(), tested=frozenset({"slot_release"})
+    ),
     # It tests their first condition together with the one in front of them.
     "inlined_combined": Counted(
         ("enter", "leave", "pass", "shut", "is_open"),

@@ -138,7 +138,7 @@ class InlinedCalls:
         self._covered.clear()
         # Without any call that is described, gdb's place is all that is left of one.
         unclear = sorted({one for code in found if not code.is_proved for one in code.lines}) or (
-            elsewhere if not self._codes else []
+            elsewhere if not self._codes else self._without_code(name, found)
         )
         if unclear:
             self.listener.note(_unclear(self._location, unclear, ends=self.listener.wants_ends))
@@ -156,6 +156,13 @@ class InlinedCalls:
             for block in (others or {}).values():
                 self._add(block, name, witness)
         return [code for key, code in self._codes.items() if key not in known]
+
+    def _without_code(
+        self, name: FunctionName, codes: Sequence[inlined_code.InlinedCode]
+    ) -> list[tuple[str, int]]:
+        """Return lines that call the function, but of which no code is known."""
+        known = self._codes.keys() | self._too_large
+        return sorted(set(inlined_code.undescribed_callers(name, codes, known.__contains__)))
 
     def _note_line(self) -> None:
         """Say that gdb decides how often a line of inlined code is reached, or that it has taken another line."""

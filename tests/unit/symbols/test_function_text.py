@@ -8,12 +8,15 @@ import pytest
 
 from gdbmem.symbols.function_text import (
     FunctionText,
+    Side,
+    beside,
     called_functions,
     code_lines,
     defined_on,
     definition,
     find_function,
     function_bodies,
+    functions_at,
     loops_around,
     may_skip,
     surely_called,
@@ -257,32 +260,64 @@ def test_a_place_is_reached_once_only_where_no_loop_or_branch_has_it_and_none_in
 @pytest.mark.parametrize(
     ("text", "loops"),
     [
-        ("put(1);", 0),
-        ("for (;;) f(); put(1);", 0),
-        ("for (;;) put(1);", 1),
-        ("for (;;) { f(); for (;;) g(); while (h()) put(1); }", 2),
-        ("for (;;) { for (;;) g(); put(1); }", 1),
-        ("for (;;) if (f()) do { g(); put(1); } while (h());", 2),
-        ("while (put(1)) f();", 1),
-        ("while (f()) { if (g()) put(1); }", 1),
-        ("do put(1); while (f());", 1),
-        ("do f(); while (put(1));", 1),
-        ("do f(); while (g()); put(1);", 0),
-        ("if (f()) put(1);", 0),
-        ("if (f()) g(); else { h(); put(1); }", 0),
-        ("if (f()) for (;;) put(1);", 1),
-        ("switch (f()) { case 1: put(1); }", 0),
+        ("put(1);", (0, 0)),
+        ("for (;;) f(); put(1);", (0, 0)),
+        ("for (;;) put(1);", (1, 1)),
+        ("for (int i = 0; i < 4; i++) put(1);", (1, 0)),
+        ("for (int i = 0; i < SLOTS; i++) { f(); while (g()) put(1); }", (2, 1)),
+        ("for (int i = 0; i < n; i++) put(1);", (1, 1)),
+        ("for (int i = 0; i < 4 && f(); i++) put(1);", (1, 1)),
+        ("for (;;) { f(); for (;;) g(); while (h()) put(1); }", (2, 2)),
+        ("for (;;) { for (;;) g(); put(1); }", (1, 1)),
+        ("for (;;) if (f()) do { g(); put(1); } while (h());", (2, 2)),
+        ("while (put(1)) f();", (1, 1)),
+        ("while (f()) { if (g()) put(1); }", (1, 1)),
+        ("do put(1); while (f());", (1, 1)),
+        ("do f(); while (put(1));", (1, 1)),
+        ("do f(); while (g()); put(1);", (0, 0)),
+        ("if (f()) put(1);", (0, 0)),
+        ("if (f()) g(); else { h(); put(1); }", (0, 0)),
+        ("if (f()) for (;;) put(1);", (1, 1)),
+        ("switch (f()) { case 1: put(1); }", (0, 0)),
         ("again: put(1); if (f()) goto again;", None),
-        ("again: put(1);", 0),
+        ("again: put(1);", (0, 0)),
     ],
 )
-def test_a_call_stands_in_as_many_loops_as_go_around_it(text: str, loops: Optional[int]) -> None:
-    assert loops_around(["void work(void) {", text, "}"], "work", 2, "put") == loops
+def test_a_call_stands_in_as_many_loops_as_go_around_it(text: str, loops: Optional[tuple[int, int]]) -> None:
+    found = loops_around(["void work(void) {", text, "}"], "work", 2, "put")
+    assert ((found.number, found.variable) if found.is_known else None) == loops
 
 
 def test_a_call_that_is_not_found_may_stand_in_a_loop() -> None:
-    assert loops_around(["void work(void) { f(); }"], "work", 1, "put") is None
-    assert loops_around([], "work", 1, "put") is None
+    assert not loops_around(["void work(void) { f(); }"], "work", 1, "put").is_known
+    assert not loops_around([], "work", 1, "put").is_known
+
+
+@pytest.mark.parametrize(
+    ("text", "side"),
+    [
+        ("HERE = 1; put(1);", Side.IN_FRONT),
+        ("HERE[n] = put(1);", Side.IN_FRONT),
+        ("put(1); HERE = 1;", Side.BEHIND),
+        ("if (a) HERE = 1; put(1);", Side.IN_FRONT),
+        ("if (a) put(1); HERE = 1;", None),
+        ("if (put(1)) HERE = 1;", None),
+        ("HERE = 1; if (a) put(1);", None),
+        ("HERE = 1; a && put(1);", None),
+        ("while (a) put(1); HERE = 1;", None),
+        ("HERE = 1; } put(1);", None),
+        ("case 1: put(1); HERE = 1;", None),
+    ],
+)
+def test_a_place_is_beside_a_call_only_where_control_passes_both(text: str, side: Optional[Side]) -> None:
+    lines = ["void work(void) {", f"  {text}", "}"]
+    assert beside(lines, 2, "put", 2, lines[1].index("HERE") + 1) is side
+
+
+def test_a_function_is_named_behind_its_attributes() -> None:
+    lines = ["__attribute__((noinline, aligned(8))) static int work(int n) {", "  return n;", "}"]
+    assert functions_at(lines, {(2, 3)}) == {(2, 3): (1, "work")}
+    assert [name for name, _ in function_bodies("\n".join(lines))] == ["work"]
 
 
 @pytest.mark.parametrize(
@@ -295,6 +330,8 @@ def test_a_call_that_is_not_found_may_stand_in_a_loop() -> None:
         ("if (a && put(1)) b = 1;", True),
         ("if (put(1) && a) b = 1;", False),
         ("if (put(1)) b = 1;", False),
+        ("if (!put(1)) break;", False),
+        ("if (put(1)) put(2);", True),
         ("if (a) b = 1; put(1);", False),
         ("if (a) continue; put(1);", True),
         ("if (a) { b = 1; return; } put(1);", True),
@@ -305,4 +342,4 @@ def test_a_call_that_is_not_found_may_stand_in_a_loop() -> None:
 def test_an_if_decides_on_a_call_in_it_and_on_all_that_is_behind_it_where_it_leaves(
     text: str, is_decided: bool
 ) -> None:
-    assert may_skip(["void work(void) {", f"  {text}", "}"], 2, 3, {"put"}) == is_decided
+    assert may_skip(["void work(void) {", f"  {text}", "}"], 2, 3, ["put"]) == is_decided
