@@ -82,16 +82,17 @@ def callers_of(name: FunctionName, places: Iterable[tuple[str, int]]) -> list[tu
     for file in {file for file, _ in places}:
         symtab = _symtab_of(file)
         lines = source_lines(symtab)
+        own = defined_on(lines, wanted)
         calls = {
             (number, one.start() + 1)
             for number, line in enumerate(lines, 1)
-            if not line.lstrip().startswith("#")
+            if wanted in line and number not in own and not line.lstrip().startswith("#")
             for one in call.finditer(line)
         }
         found += [
             ((file, line), function)
             for (line, _), (_, function) in sorted(functions_at(lines, calls).items())
-            if function not in ("", wanted) and line not in defined_on(lines, wanted)
+            if function not in ("", wanted)
         ]
     return found
 

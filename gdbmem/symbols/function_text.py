@@ -25,6 +25,7 @@ _CONDITION = re.compile(r"(?:if|switch|while)\s*\(")
 _UNSURE = re.compile(r"[?{]|&&|[|][|]|\b(?:sizeof|for|while|do|case|default|else|and|or)\b")
 _LEAVES = re.compile(r"\b(?:if|switch|return|goto|break|continue)\b|:\s*$")
 _LONGEST_STATEMENT = 12  # lines behind its first one
+_LONGEST_BODY = 400  # lines of what an ``if`` decides on, or between a call and what is beside it
 _GOES_BACK = re.compile(r"\bgoto\b")
 _MAY_LEAVE = re.compile(
     r"\b(?:return|goto|break|continue|throw|case|default|try|catch|co_\w+)\b|^\s*#", re.MULTILINE
@@ -260,10 +261,17 @@ def beside(lines: Sequence[str], number: int, function: str, line: int, column: 
     call = _calls(function, lines[number - 1]) if 0 < number <= len(lines) else None
     if call is None or not 0 < line <= len(lines):
         return None
-    text, lengths = "\n".join(lines), [0, *accumulate(len(one) + 1 for one in lines)]
-    start, place = lengths[number - 1] + call.start(), lengths[line - 1] + column - 1
-    between = text[min(start, place) : max(start, place)]
-    statement = re.split(r"[;{}]", text[:start])[-1]
+    start, place = (number, call.start()), (line, column - 1)
+    first, last = min(start, place), max(start, place)
+    if last[0] - first[0] > _LONGEST_BODY:
+        return None
+    text = "\n".join([*lines[first[0] - 1 : last[0] - 1], lines[last[0] - 1][: last[1]]])
+    between = text[first[1] :]
+    in_front = [
+        *lines[max(number - 1 - _LONGEST_STATEMENT, 0) : number - 1],
+        lines[number - 1][: call.start()],
+    ]
+    statement = re.split(r"[;{}]", "\n".join(in_front))[-1]
     depths = accumulate((_PARENTHESES.get(one, 0) for one in between), initial=0)
     if min(depths) < 0 or re.search(rf"}}|{_UNSURE.pattern}|{_MAY_BRANCH.pattern}", between, re.MULTILINE):
         return None
@@ -277,10 +285,10 @@ def may_skip(lines: Sequence[str], number: int, column: int, functions: Sequence
 
     The call is in it, or its statements leave what they stand in; but not if its condition is the call.
     """
-    text = "\n".join([lines[number - 1][column - 1 :], *lines[number:]])
-    head = re.match(r"if\s*(?:constexpr\s*)?\(", text)
+    head = re.match(r"if\s*(?:constexpr\s*)?\(", lines[number - 1][column - 1 :])
     if not head:
         return False
+    text = "\n".join([lines[number - 1][column - 1 :], *lines[number : number + _LONGEST_BODY]])
     end = _behind_parenthesis(text, head.end())
     condition, statement_end = text[head.end() : end], _statement_end(text + "\n", 0)
     body = text[end:statement_end]
