@@ -65,6 +65,7 @@ class EventSettings(NamedTuple):
     page_size: bool = True  # of the page that the fault installed (Linux 5.11)
     on_exec: bool = False  # begin when the process executes a program
     whole: bool = False  # every sample has a stack
+    inherit: bool = True  # future threads and children too
 
     @property
     def small_sample_type(self) -> int:
@@ -81,7 +82,7 @@ def attributes(wishes: EventSettings, config: int) -> bytes:
     flags = _DISABLED | _EXCLUDE_HV | _WATERMARK | _SAMPLE_ID_ALL | _EXCLUDE_KERNEL_CHAIN | _USE_CLOCK
     flags |= 0 if wishes.kernel else _EXCLUDE_KERNEL
     if config != NOTHING:
-        flags |= _INHERIT | (_ON_EXEC if wishes.on_exec else 0)
+        flags |= (_INHERIT if wishes.inherit else 0) | (_ON_EXEC if wishes.on_exec else 0)
     if config == MINOR:
         flags |= _MMAP | _MMAP2 | _COMM | _COMM_EXEC | _TASK
     rate, parts, registers, stack_bytes = wishes.period, wishes.small_sample_type, wishes.where, 0

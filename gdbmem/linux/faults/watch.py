@@ -102,7 +102,8 @@ class FaultWatch:
         self._opened_after = 0  # number of births when the events were opened
         self.samples = self.lost = self.births = 0  # small samples; births: of processes and threads
         self.stacks = 0
-        self._asked_at, self._has_asked = 0, False  # samples so far
+        self._asked_at = 0  # samples so far
+        self._asking: _Events = {}  # for stacks only
         self._stacks: list[bytes] = []  # samples with a stack, for take_stacks()
         self._where = _places(self.wishes.where, self.wishes.registers)
         self._poll = select.poll()
@@ -272,7 +273,8 @@ class FaultWatch:
 
     def _close(self) -> None:
         _close_all(self._events)
-        self._events = {}
+        _close_all(self._asking)
+        self._events, self._asking = {}, {}
         for ring in (*self._rings.values(), *self._stack_rings.values()):
             ring.close()
             os.close(ring.descriptor)
@@ -320,28 +322,25 @@ class FaultWatch:
     def ask_for_stacks(self, pids: Sequence[int]) -> None:
         """Have the stacks of the next faults of *pids* copied where there are few: one may bring much, as huge pages.
 
-        The kernel spaces the copies by the rate that it saw last, such as that of a program's start, until new events
-        replace those that ask for them. Call it once a turn.
+        The kernel spaces the copies by the rate that it saw last, such as that of a program's start. Events of their
+        own have none yet; the others stay, for the threads and processes that inherit them. Call it once a turn.
         """
         faults, self._asked_at = self.samples - self._asked_at, self.samples
-        self._has_asked &= not faults
-        if self._has_asked or faults > _FEW_FAULTS or self.wishes.whole or len(self._events) > _ASKED_EVENTS:
+        if faults and self._asking:
+            _close_all(self._asking)
+            self._asking = {}
+        if faults > _FEW_FAULTS or self.wishes.whole or self._asking:
             return
-        self._has_asked = True
-        if not self.wishes.on_exec:
-            self._ask_again()
-        elif self.samples and pids:  # the program's events are inherited
-            self._reopen(pids, self.period, time.monotonic())
-
-    def _ask_again(self) -> None:
-        for tid, cpu, config in [whose for whose in self._events if whose[2] == ANY]:
+        wishes = self.wishes._replace(on_exec=False, inherit=False)
+        tids = pids if self.wishes.on_exec or not self._pids else sorted({tid for tid, _, _ in self._events})
+        for tid, cpu in [(tid, cpu) for tid in tids for cpu in self._rings][:_ASKED_EVENTS]:
             with contextlib.suppress(OSError):  # the thread has ended
-                descriptor = self._open_one(tid, cpu, config)
+                descriptor = self._asking[tid, cpu, ANY] = event.open_event(
+                    event.attributes(wishes, ANY), tid, cpu
+                )
                 event.write_into(descriptor, self._stack_rings[cpu].descriptor)
                 self._uncounted.add(event.identifier(descriptor))
                 event.enable(descriptor)
-                os.close(self._events[tid, cpu, config])
-                self._events[tid, cpu, config] = descriptor
 
     def _change(self, pids: Sequence[int], period: int, now: float) -> None:
         period |= 1  # odd: allocators' patterns repeat every 2, 4, 8 … pages
