@@ -139,6 +139,10 @@ class Run:
                 run._begin(rank)
                 return run
             except FileExistsError:
+                if folder is not None and attempt == wanted and rank is not None and rank.has_others:
+                    # Another rank may have made it: a rank that ends here holds up all others.
+                    attempt = wanted.with_name(f"{wanted.name}.r{rank.rank}")
+                    continue
                 if folder is not None:
                     raise InputError(
                         f"{printable(str(folder))} exists",

@@ -12,6 +12,7 @@ from gdbmem.errors import InputError
 from gdbmem.formats.opening import open_profile
 from gdbmem.runs.distrust import check_name
 from gdbmem.runs.operand import process_notices
+from gdbmem.runs.ranks import Rank
 from gdbmem.runs.run import Run, histories, is_run, open_run, pack_histories
 
 
@@ -46,6 +47,19 @@ def test_a_folder_that_the_user_named_is_never_written_into(tmp_path: Path) -> N
         Run.create("x", parent=tmp_path, pid=1, folder=tmp_path / "mine")
     with pytest.raises(InputError, match=r"No such file or directory.*--run DIR"):
         Run.create("x", parent=tmp_path, pid=1, folder=tmp_path / "absent" / "run")
+
+
+def test_ranks_with_one_name_for_all_of_their_runs_do_not_end(tmp_path: Path) -> None:
+    def make(rank: int, size: int) -> Path:
+        return Run.create(
+            "solver", parent=tmp_path, pid=1, folder=tmp_path / "job", rank=Rank("MPICH", rank, size)
+        ).folder
+
+    assert [make(rank, 3).name for rank in (1, 0, 2)] == ["job", "job.r0", "job.r2"]
+    with pytest.raises(InputError, match="exists; name a new folder with --run"):
+        make(2, 3)
+    with pytest.raises(InputError, match="exists; name a new folder with --run"):
+        make(0, 1)
 
 
 def test_a_name_used_again_is_numbered_and_the_plain_name_is_the_last(tmp_path: Path) -> None:
