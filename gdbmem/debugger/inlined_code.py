@@ -1287,8 +1287,7 @@ class _Reader:
                 return True
             cycles = max(map(self._cycles_around, places))
             # The rounds of a loop of a fixed number may follow each other.
-            least = min((one.number if len(places) == 1 else one.variable for one in loops), default=0)
-            if cycles < least:
+            if any(cycles < (one.number if len(places) == 1 else one.variable) for one in loops):
                 return True
         return False
 

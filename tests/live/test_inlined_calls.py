@@ -281,6 +281,7 @@ COUNTED = {
             "store",
             "spec",
             "walk",
+            "swap",
         ),
         frozenset(),
         marked=frozenset({"opens", "pick", "tell", "store", "spec", "walk"}),

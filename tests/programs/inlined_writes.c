@@ -6,7 +6,7 @@
 #define SEE __asm__ volatile("" ::: "memory")  // or nothing would be left of calls whose writes are not read
 struct soa { int used[N]; int sum[N]; unsigned char flag[N]; long hits[N]; };
 struct one { int n, m, last; long total; };
-static long c_clear, c_bump, c_reset, c_open, c_close, c_mark, c_pick, c_tell, c_store, c_zero, c_spec, c_walk;
+static long c_clear, c_bump, c_reset, c_open, c_close, c_mark, c_pick, c_tell, c_store, c_zero, c_spec, c_walk, c_swap;
 
 static inline void clear(struct soa *s, int i) {
   s->used[i] = 0;
@@ -149,6 +149,26 @@ __attribute__((noinline)) static void walks(struct one *o, const int *v, int n) 
     walk(&o[i], v, n & i);
 }
 
+// Its last round may be written without a branch.
+static inline void swap(struct one *o, int v) {
+  int old = o->last;
+  o->last = v;
+  o->total += old;
+  o->m++;
+}
+__attribute__((noinline)) static void swaps(struct one *o, int n, int m) {
+  for (int i = 0; i < n; i++) {
+    for (int k = 0; k < m; k++)
+      swap(o, k), c_swap++;
+    swap(o, i), c_swap++;
+  }
+  if (n & 1)
+    swap(o, 1);
+  else
+    swap(o, 2);
+  c_swap++;
+}
+
 int main(int argc, char **argv) {
   struct soa *s = calloc(1, sizeof *s);
   struct one *o = calloc(N, sizeof *o);
@@ -185,6 +205,8 @@ int main(int argc, char **argv) {
     SEE;
     specs(o, r), c_spec += (r & 2) != 0;
     SEE;
+    swaps(o, r, r & 3);
+    SEE;
     walks(o, v, N - 1), c_walk += 3;
   }
   SEE;
@@ -193,6 +215,6 @@ int main(int argc, char **argv) {
   fprintf(stderr, "%ld\n", sum);
   free(s);
   free(o);
-  printf("clear %ld\nbump %ld\nzero %ld\nreset %ld\nopens %ld\ncloses %ld\nmark %ld\npick %ld\ntell %ld\nstore %ld\nspec %ld\nwalk %ld\n",
-         c_clear, c_bump, c_zero, c_reset, c_open, c_close, c_mark, c_pick, c_tell, c_store, c_spec, c_walk);
+  printf("clear %ld\nbump %ld\nzero %ld\nreset %ld\nopens %ld\ncloses %ld\nmark %ld\npick %ld\ntell %ld\nstore %ld\nspec %ld\nwalk %ld\nswap %ld\n",
+         c_clear, c_bump, c_zero, c_reset, c_open, c_close, c_mark, c_pick, c_tell, c_store, c_spec, c_walk, c_swap);
 }
