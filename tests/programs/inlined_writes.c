@@ -151,16 +151,19 @@ __attribute__((noinline)) static void walks(struct one *o, const int *v, int n) 
 
 // Its last round may be written without a branch.
 static inline void swap(struct one *o, int v) {
-  int old = o->last;
-  o->last = v;
-  o->total += old;
+  int old = o->n;
+  o->n = v;
+  o->last += old;
   o->m++;
 }
 __attribute__((noinline)) static void swaps(struct one *o, int n, int m) {
   for (int i = 0; i < n; i++) {
-    for (int k = 0; k < m; k++)
-      swap(o, k), c_swap++;
-    swap(o, i), c_swap++;
+    for (int k = 0; k < m; k++) {
+      swap(o, k);
+      c_swap++;
+    }
+    swap(o, i);
+    c_swap++;
   }
   if (n & 1)
     swap(o, 1);
@@ -205,9 +208,11 @@ int main(int argc, char **argv) {
     SEE;
     specs(o, r), c_spec += (r & 2) != 0;
     SEE;
-    swaps(o, r, r & 3);
-    SEE;
     walks(o, v, N - 1), c_walk += 3;
+  }
+  for (int r = 0; r < 9; r++) {
+    SEE;
+    swaps(o, r, r & 3);
   }
   SEE;
   for (int i = 0; i < N; i++)
