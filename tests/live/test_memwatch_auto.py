@@ -69,7 +69,10 @@ def test_what_a_thread_did_that_has_ended_by_the_next_stop_is_not_charged_to_the
         folder=scratch,
     )
     (step,) = steps(scratch)
-    assert (step["line"], step["lock"], step["shared_threads"]) == (line, "shared", [3 if others else 2])
+    assert (step["line"], step["lock"]) == (line, "shared")
+    assert step["shared_threads"][-1] == (
+        3 if others else 2
+    )  # the one beside it may still be on its way to its pause
     assert step["others_bytes"] >= 100 * PAGE  # those that the thread touched
     assert step["delta_bytes"] < 100 * PAGE
 
