@@ -442,7 +442,7 @@ def test_a_native_engine_counts_what_is_inlined_in_a_library_that_is_loaded_late
     (counted,) = re.findall(r"^work (\d+) (\d+)$", played.out, re.M)
     said = [one["message"] for one in played.facts["warnings"] if one["slug"] == "inlined-unclear"]
     # gdb 18 loses the ranges of the copies that GCC 16 describes.
-    if not any("'work' is inlined at 1 line " in one for one in said):
+    if not any("'work' is inlined at " in one for one in said):
         assert [str(point["hits"]) for point in played.facts["points"]] == list(counted)
 
 
