@@ -117,16 +117,19 @@ def test_the_programs_exit_status_is_passed_on(scratch: Path, words: list[str], 
 
 
 def test_a_leak_is_called_growing_and_fails_a_build(scratch: Path) -> None:
-    done = monitor(
-        "-q", "--interval", "20ms", "--fail-on", "growing:1MiB/s", "--json", "--", sys.executable, "-c", LEAKS, "150",
-        folder=scratch, status=4,
-    )  # fmt: skip
-    document = json.loads(done.stdout)
-    assert document["verdict"]["kind"] == "growing"
+    words = ["-q", "--interval", "20ms", "--fail-on", "growing:1MiB/s", "--json"]
+    for attempt in range(10):  # a program that pauses and catches up, on a busy machine, is not judged
+        done = shell(
+            GDBMEM, "monitor", *words, "--run", f"run{attempt}", "--", sys.executable, "-c", LEAKS, "150",
+            folder=scratch,
+        )  # fmt: skip
+        document = json.loads(done.stdout)
+        if document["verdict"]["kind"] != "inconclusive":
+            break
+    assert (document["verdict"]["kind"], done.returncode) == ("growing", 4)
     assert "gdbmem: not met: " in done.stderr and document["verdict"]["evidence"] in done.stderr
     assert document["next"][0].startswith("gdbmem grow -- ")
-    (run,) = scratch.glob("gdbmem.*")
-    said = (run / "stdout").read_text()
+    said = (scratch / f"run{attempt}" / "stdout").read_text()
     assert said.startswith("epoch 0 "), "with --json the program's output is kept aside"
     # The program's own clock: on a busy machine it pauses, and catches up.
     times = [float(line.split()[2]) for line in said.splitlines()]

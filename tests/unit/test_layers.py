@@ -182,3 +182,8 @@ def test_what_gdb_is_told_to_call_by_name_is_there() -> None:
                 if f"gdbmem.debugger.{module}" not in names():
                     missing.append(f"{source}:{node.lineno} calls gdbmem.debugger.{module}")
     assert not missing
+
+
+def test_no_test_is_left_out_of_a_whole_run_because_two_files_have_one_name() -> None:
+    files = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(set(files)) == sorted(files)
