@@ -1,4 +1,4 @@
-// A main thread that hands work to other threads and waits for them, in one of twenty ways (-DWAY_…). All count the pages
+// A main thread that hands work to other threads and waits for them, in one of many ways (-DWAY_…). All count the pages
 // that they touch. The first line of each round is marked START.
 #include <atomic>
 #include <condition_variable>
@@ -19,6 +19,7 @@
 #include <poll.h>
 #include <pthread.h>
 #include <semaphore.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -217,6 +218,23 @@ int main()
         mine.touch(1 + round);
     }
     over = true; ask.set(); other.join();
+}
+#elif defined(WAY_epoll)
+struct Event { int fd = eventfd(0, 0); void set() { uint64_t one = 1; if (write(fd, &one, 8) != 8) abort(); } void wait() { uint64_t n; if (read(fd, &n, 8) != 8) abort(); } };
+static Event ask, answer;
+static void work() { for (int r = 0; r < ROUNDS; r++) { ask.wait(); usleep(200000); theirs.touch(4); answer.set(); } }
+int main()
+{
+    int polled = epoll_create1(0); epoll_event event{EPOLLIN, {nullptr}}; epoll_ctl(polled, EPOLL_CTL_ADD, answer.fd, &event);
+    std::thread other(work);
+    for (int round = 0; round < ROUNDS; round++) {
+        in_round = round; // START
+        ask.set();
+        if (epoll_wait(polled, &event, 1, -1) != 1) return 1; // which a stop ends by EINTR
+        answer.wait();
+        mine.touch(1 + round);
+    }
+    other.join();
 }
 #elif defined(WAY_futures)
 static Queue<std::promise<int> *> asked;

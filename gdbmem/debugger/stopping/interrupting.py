@@ -258,3 +258,19 @@ def remote_blocks_interrupts() -> bool:
 def without_announcement(text: str) -> str:
     """Return *text*, gdb's report of a stop, without the line that names the interrupt's signal."""
     return _ANNOUNCEMENT.sub("", text)
+
+
+_EINTR, _RESTART = -4, -514  # the second is ERESTARTNOHAND: "restart it, unless a handler is called first"
+
+
+def restart_call() -> None:
+    """Have the kernel restart the system call of the thread that has stopped, if the stop has ended it by EINTR.
+
+    That is so for epoll_wait, semop, … (signal(7)); others are restarted anyway. On x86-64 only: elsewhere gdb
+    does not show which call it was.
+    """
+    with contextlib.suppress(gdb.error, ValueError):
+        frame = gdb.newest_frame()
+        if int(frame.read_register("orig_rax")) >= 0 and int(frame.read_register("rax")) == _EINTR:
+            frame.select()
+            gdb.execute(f"with language c -- set variable $rax = {_RESTART}", to_string=True)

@@ -28,7 +28,7 @@ from gdbmem.debugger.memwatch.driving.stop_recorder import Stop, recorder, selec
 from gdbmem.debugger.memwatch.gauges.gauge import Account, Detail, accounts
 from gdbmem.debugger.program import NATIVE, REMOTE, VALGRIND, scheduler_locking, set_locking, target_kind
 from gdbmem.debugger.stopping.ctrlc import interruptible
-from gdbmem.debugger.stopping.interrupting import Interrupter, remote_blocks_interrupts
+from gdbmem.debugger.stopping.interrupting import Interrupter, remote_blocks_interrupts, restart_call
 from gdbmem.debugger.terminal import source_file
 from gdbmem.errors import TargetError
 from gdbmem.linux.memory.thread_shares import Part, Sharing
@@ -366,6 +366,8 @@ class Stepper:
                 raise error
             self._see_it_end()
         ours_it_was = wait is not None and self._interrupter.stopped
+        if ours_it_was:
+            restart_call()
         stop = recorder.stop(wait=wait if ours_it_was else None, ours=ours, thread=start.thread)
         if self._stray and stop.ended == "signal SIGINT":
             self._stray = False
