@@ -43,6 +43,7 @@ _LIBRARY = re.compile(r"/usr/(?:include|lib)/|.*/include/c\+\+/")
 _PLAIN_MACRO = re.compile(
     r"^\s*#\s*define\s+(\w+)\([^)]*\)\s*(?![^\n]*(?:[{\\]|\b(?:if|return|goto|break|continue|for|while)\b))"
 )
+_ALONE = re.compile(r"\s*[A-Za-z_]\w*\s*;?\s*$")
 _NEAR = 12  # lines behind the one that gdb gives for inlined code
 
 
@@ -319,6 +320,12 @@ def names(place: gdb.Symtab_and_line, effect: Effect, *, is_inlined: bool = Fals
         return bool(place.line)
     text = lines[place.line - 1 : place.line + (_NEAR if is_inlined else 0)] if place.line else []
     return bool(mentions(target_name(effect), "\n".join(text)))
+
+
+def may_use_macro(place: gdb.Symtab_and_line) -> bool:
+    """Return whether the source line of *place* may have a macro in it, which does what only its definition says."""
+    text = line_text(place)
+    return bool(_ALONE.match(text)) or any(map(_may_be_macro, called_functions(text)))
 
 
 def line_text(place: gdb.Symtab_and_line) -> str:

@@ -31,6 +31,7 @@ from gdbmem.debugger.function_source import (
     is_only_declared,
     is_reached_once,
     line_text,
+    may_use_macro,
     names,
     only_write,
     reach_of,
@@ -804,13 +805,18 @@ class _Reader:
                 self._are_marked(firsts, described)
                 and self._take_turns(entries, firsts, is_split=is_split)
                 and not self._are_ahead(marks, marks.first)
+                and not self._are_passed_again(marks, firsts.keys())
             )
             return firsts if is_sure and not self._are_lost(marks, marks.first) else None
         # A function that calls itself may have become a loop.
         found = find_function(source_lines(declared[0]), self._name, declared[1])
         if is_split or self._loop(entries) or found is None or found.calls_itself:
             return None
-        is_sure = self._are_marked(entries, described) and not self._are_ahead(marks, marks.declared)
+        is_sure = (
+            self._are_marked(entries, described)
+            and not self._are_ahead(marks, marks.declared)
+            and not self._are_passed_again(marks, entries.keys())
+        )
         return entries if is_sure and not self._are_lost(marks, marks.declared) else None
 
     def _loop(self, begins: Iterable[int]) -> bool:
@@ -888,6 +894,35 @@ class _Reader:
             seen |= new
             todo += new
             self._spend(len(new))
+        return False
+
+    def _are_passed_again(self, marks: Marks, begins: AbstractSet[int]) -> bool:
+        """Return whether a call comes twice to a statement that is in no loop, at one of the *begins*.
+
+        A jump to the address of a mark may pass it, or come behind it: the compiler puts what it has left of a call in
+        front of code that it has joined.
+        """
+        names = {self._name, *(str(block.function) for block in self._blocks.values())}
+        for symtab in self._symtabs():
+            lines = source_lines(symtab)
+            rows = [one for one in of_file(marks.rows, symtab) if one.column and 0 < one.line <= len(lines)]
+            addresses: dict[Place, set[int]] = {}
+            for one in rows:
+                addresses.setdefault((one.line, one.column), set()).add(one.address)
+            places = functions_at(lines, addresses)
+            entries: dict[int, Place] = {}
+            for place, (number, _) in sorted(places.items()):
+                entries.setdefault(number, place)
+            for place, (number, function) in places.items():
+                passed = addresses[place]
+                if len(passed) == 1 or entries[number] == place or not passed & begins:
+                    continue
+                if not any(loops_around(lines, function, place[0], one) == Loops(0, 0) for one in names):
+                    continue
+                entered = addresses[entries[number]]
+                behind = {after for at in passed for after in self._successors[at]}
+                if self._reach(behind, self._successors, entered) & passed & begins:
+                    return True
         return False
 
     def _lines_in_front(self, at: int) -> set[int]:
@@ -1718,7 +1753,8 @@ class _Reader:
         First those of the function's own lines, then those of functions that are inlined into it.
         """
         if self._given is not None:
-            yield self._given, Reach(True), self._begins_with(self._given, None, effects)
+            begins = self._begins_with(self._given, None, effects)
+            yield self._given, Reach(None if self._of_macros(begins) else True), begins
             return
         places: dict[tuple[Effect, tuple[str, ...]], list[Step]] = {}
         for at in sorted(effects):
@@ -1738,7 +1774,10 @@ class _Reader:
                         False
                     )  # compilers drop an increase before another write, and join equal ones
                 if reach.is_once or (reach.is_once is None and not is_deeper):
-                    yield effect, reach, self._begins_with(effect, path, effects)
+                    begins = self._begins_with(effect, path, effects)
+                    macros = self._of_macros(begins)
+                    if not macros or self._is_in_all(begins - macros):
+                        yield effect, reach, begins - macros
 
     def _begins_with(
         self, witness: Effect, path: Optional[tuple[str, ...]], effects: Mapping[int, Effect]
@@ -1760,6 +1799,16 @@ class _Reader:
             ):
                 begins.add(at)
         return begins
+
+    def _of_macros(self, begins: Iterable[int]) -> set[int]:
+        """Return those of the *begins* that nothing describes, and that may be what a macro on their line does."""
+        return {
+            at
+            for at in begins
+            if not self._steps(at)
+            and self._effects[at].line not in self._body
+            and may_use_macro(gdb.find_pc_line(at))
+        }
 
     def _steps(self, at: int) -> list[Step]:
         """Return the function, if *at* is of it, and those inlined into it there, with the lines that are reached."""
@@ -2066,20 +2115,28 @@ def functions_with(
 
 
 def undescribed_callers(
-    name: FunctionName, codes: Iterable[InlinedCode], is_known: Callable[[BlockKey], bool]
+    name: FunctionName, codes: Sequence[InlinedCode], is_known: Callable[[BlockKey], bool]
 ) -> list[tuple[str, int]]:
-    """Return where the sources call the function in others that have code, but nothing in it is known of the call.
+    """Return where the sources call the function in others that have code, their own or where they are inlined, too,
+    but nothing in it is known of the call.
 
     Of a call of which compilers leave no instruction, or one that belongs to something else, nothing describes it.
     """
     found = []
+    can_vanish = all(code.witness is None for code in codes)  # it does nothing visible
     for place, function in callers_of(name, {place for code in codes for place in code.lines}):
         with suppress(gdb.error):
             for at in (one.pc for one in gdb.decode_line(function)[1] or () if one.pc is not None):
                 blocks = function_blocks(at)
-                is_its_own = len(blocks) == 1 and str(blocks[0].function) == function
-                is_here = is_its_own and file_name(function_symtab(blocks[0])) == place[0]
-                if is_here and not is_known(block_key(blocks[0])) and not _calls_by_name(blocks[0], name):
+                its = next(
+                    (number for number, one in enumerate(blocks) if str(one.function) == function), None
+                )
+                is_here = its is not None and (
+                    can_vanish  # of what is inlined gdb knows the file of the call only
+                    if its < len(blocks) - 1
+                    else file_name(function_symtab(blocks[-1])) == place[0]
+                )
+                if is_here and not is_known(block_key(blocks[-1])) and not _calls_by_name(blocks[-1], name):
                     found.append(place)
     return found
 
