@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, AbstractSet, NamedTuple, Optional
 
 import gdb
 
-from gdbmem.debugger.location import function_symtab
+from gdbmem.debugger.location import function_symtab, memory_address
 from gdbmem.debugger.terminal import symbol_at
 from gdbmem.symbols.function_names import FunctionName, split_function
 from gdbmem.symbols.function_text import (
@@ -339,20 +339,32 @@ def target_name(effect: Effect) -> str:
     if effect.is_call:
         return re.escape(next(reversed(split_function(symbol).parts), "").partition(".")[0])
     name = re.escape(symbol.rpartition("::")[2].partition(".")[0])
-    for one in (gdb.lookup_global_symbol(symbol), gdb.lookup_static_symbol(symbol)) if name else ():
-        kind = one.type.strip_typedefs() if one is not None and one.is_variable else None
+    for one in _symbols(symbol)[:1] if name else ():
+        kind = one.type.strip_typedefs() if one.is_variable else None
         if (
             kind is not None
             and kind.code == gdb.TYPE_CODE_STRUCT
             and not str(kind.name).startswith("std::atomic<")
         ):
-            if one.value().address is None:  # clang has made a variable of each field
+            if memory_address(one.value()) is None:  # clang has made a variable of each field
                 return ""
             fields = (
                 field for field in kind.fields() if getattr(field, "bitpos", -1) == 8 * int(offset or 0)
             )
             return next((rf"{name}\s*(?:\.|->)\s*{field.name}" for field in fields if field.name), name)
     return name
+
+
+def _symbols(name: str) -> list[gdb.Symbol]:
+    """Return the global and static symbols of this name, first those with an address.
+
+    With link-time optimization, a variable is described without one, too, in its own file; which gdb finds first
+    depends on what it has read by then.
+    """
+    found = [
+        one for one in (gdb.lookup_global_symbol(name), *gdb.lookup_static_symbols(name)) if one is not None
+    ]
+    return sorted(found, key=lambda one: one.is_variable and memory_address(one.value()) is None)
 
 
 @functools.lru_cache(maxsize=64)
@@ -389,7 +401,7 @@ def only_write(variable: Effect, symtabs: Iterable[gdb.Symtab]) -> Optional[tupl
     if not name:
         return None
     symbol = symbol_at(variable.target or 0).partition(" + ")[0]
-    declared = gdb.lookup_global_symbol(symbol) or gdb.lookup_static_symbol(symbol)
+    declared = next(iter(_symbols(symbol)), None)
     declaring = [declared.symtab] if declared is not None and declared.symtab is not None else []
     sources = {one.fullname(): one for one in (*symtabs, *declaring) if not one.filename.startswith("<")}
     for symtab in sources.values():  # but not "<artificial>"

@@ -107,6 +107,16 @@ def frame_place(frame: gdb.Frame) -> str:
     return name or f"0x{frame.pc():x} in {PurePath(library_at(frame.pc()) or program_file()).name}"
 
 
+def memory_address(value: gdb.Value) -> Optional[int]:
+    """Return the address of a *value* that was not yet looked at; None if the program doesn't have it in memory.
+
+    For the `address` of an array that the program has nowhere, gdb calls the program's malloc and puts a copy there.
+    """
+    if value.type.strip_typedefs().code in (gdb.TYPE_CODE_ARRAY, gdb.TYPE_CODE_STRING) and not value.is_lazy:
+        return None
+    return None if value.address is None else int(value.address)
+
+
 def program_file() -> str:
     """Return the path of the program that gdb has loaded, "program" if it has none.
 

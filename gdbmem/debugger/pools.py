@@ -8,6 +8,7 @@ import gdb
 
 from gdbmem.debugger.command import Command
 from gdbmem.debugger.ledger.explain import core_path, local_pid
+from gdbmem.debugger.location import memory_address
 from gdbmem.debugger.program import CORE, NATIVE, GdbMemory, target_kind
 from gdbmem.debugger.terminal import console_on
 from gdbmem.errors import TargetError, UsageError
@@ -50,7 +51,10 @@ def _pool_at(expression: str) -> Pools:
         if value.type.strip_typedefs().code == gdb.TYPE_CODE_INT:
             address, name = int(value), ""
         else:
-            address = int(value.address)
+            found = memory_address(value)
+            if found is None:
+                raise TypeError("it is not in memory")
+            address = found
             name = str(value.dynamic_type.strip_typedefs().name or "")
     except (gdb.error, TypeError) as error:
         raise UsageError(

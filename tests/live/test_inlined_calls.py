@@ -365,6 +365,22 @@ def test_no_call_is_miscounted_without_a_word_whatever_the_compiler_has_made_of_
     assert folded <= ({"first"} if name == "inlined_lost" else set())
 
 
+def test_an_array_that_the_program_has_nowhere_is_not_put_there_by_a_call_of_its_malloc(
+    program: Program, scratch: Path
+) -> None:
+    code = (
+        "from gdbmem.debugger.location import frame_variables, memory_address;"
+        "gdb.events.inferior_call.connect(lambda call: print('malloc is called'));"
+        "found = [*gdb.lookup_static_symbols('weights'), *gdb.lookup_static_symbols('sums')];"
+        "frame = gdb.selected_frame();"
+        "values = [one.value() for one in found] + [frame.read_var(*one) for one in frame_variables(frame)];"
+        "print('in memory:', [memory_address(one) is not None for one in values])"
+    )
+    said = run_gdb(program("array_nowhere"), ["break printf", "run", "up", f"python {code}"], folder=scratch)
+    assert "in memory: [" in said.output
+    assert "malloc is called" not in said.output
+
+
 @pytest.mark.parametrize("level", cover(["-O2", "-O3"], lambda level: level == "-O3"))
 def test_a_point_in_a_coroutine_whose_code_gdb_takes_for_another_function_does_not_end_gdb(
     program: Program, scratch: Path, level: str

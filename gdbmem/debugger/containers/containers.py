@@ -19,6 +19,7 @@ from gdbmem.debugger.location import (
     frame_variables,
     frames_from,
     gdb_setting,
+    memory_address,
     program_runs,
     real_pid,
     stack_pointer,
@@ -155,11 +156,12 @@ def _survey(expression: str) -> Survey:
             value, refers = root.read(), root.type != _referred(root.type)
             if refers:
                 value = value.referenced_value()  # the address of a reference is that of its referent
-            if value.is_optimized_out or value.address is None:
+            address = memory_address(value)
+            if address is None or value.is_optimized_out:
                 unread[root.path] = None
                 continue
             is_target = refers or root.path in ("this", expression)
-            surveyor.visit(root.path, plan, int(value.address), is_target=is_target)
+            surveyor.visit(root.path, plan, address, is_target=is_target)
         except (gdb.error, RuntimeError, TypeError, OverflowError):
             unread[root.path] = None
     found = surveyor.survey(_notices(planner.unknown_classes, list(unread)))

@@ -22,6 +22,7 @@ from gdbmem.debugger.location import (
     function_blocks,
     function_frame,
     function_key,
+    memory_address,
 )
 from gdbmem.debugger.memwatch.driving.function_code import names_of_code
 from gdbmem.debugger.native.calls_in_passing import makes_call
@@ -584,7 +585,7 @@ class _Scope:
 
     def _stand_in(self, name: str, symbol: gdb.Symbol) -> str:
         value = symbol.value(self._frame)
-        address = value.address
+        address = None if memory_address(value) is None else value.address
         gdb.set_convenience_variable(_PREFIX + name, value if address is None else address)
         return f"${_PREFIX}{name}" if address is None else f"(*${_PREFIX}{name})"
 

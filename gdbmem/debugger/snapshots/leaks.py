@@ -9,7 +9,7 @@ from typing import Any, Optional
 import gdb
 
 from gdbmem.debugger.command import Command, warn
-from gdbmem.debugger.location import frame_variables, real_pid
+from gdbmem.debugger.location import frame_variables, memory_address, real_pid
 from gdbmem.debugger.program import register, selection_kept
 from gdbmem.debugger.session import monitor, monitor_text, require_program, session
 from gdbmem.debugger.snapshots.snapshots import Captured, not_written, refuse_killed
@@ -166,7 +166,7 @@ def _variable(frame: gdb.Frame, address: int) -> str:
     for symbol, block in frame_variables(frame):
         try:
             value = frame.read_var(symbol, block)
-            at = int(value.address) if value.address is not None else None
+            at = memory_address(value)
         except (gdb.error, RuntimeError):
             continue
         if at is not None and at <= address < at + int(value.type.sizeof):
