@@ -12,7 +12,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -171,6 +171,48 @@ def test_memory_that_is_touched_while_the_events_are_opened_is_not_told_as_popul
     causes = {part.kind: part.bytes for part in recorded.totals.accounts[0].unseen}
     assert causes.pop("unwatched") == pytest.approx(SIZE, rel=0.02)
     assert sum(map(abs, causes.values())) < MIB, causes
+
+
+_PARENT = """
+import mmap, os, sys
+start, go = os.pipe()
+print("ready", flush=True)
+sys.stdin.readline()
+if not os.fork():
+    print("born", flush=True)
+    os.read(start, 1)
+    kept = mmap.mmap(-1, 32 << 20)
+    kept.madvise(mmap.MADV_NOHUGEPAGE)
+    for at in range(0, len(kept), 4096):
+        kept[at] = 1
+    print("grew", flush=True)
+    os.read(start, 1)
+sys.stdin.readline()
+os.write(go, b"1")
+sys.stdin.readline()
+"""
+
+
+def test_a_child_that_is_born_while_the_events_of_its_parent_are_opened_anew_is_watched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with program_at_work([sys.executable, "-c", _PARENT]) as target, FaultWatch([target.pid]) as watch:
+        assert target.stdin is not None
+        listed = FaultWatch._with_children
+
+        def late(pids: Sequence[int]) -> tuple[int, ...]:
+            monkeypatch.setattr(FaultWatch, "_with_children", staticmethod(listed))
+            found = listed(pids)
+            print(file=target.stdin, flush=True)
+            wait_for(target.stdout, "born")
+            return found
+
+        watch.start()
+        monkeypatch.setattr(FaultWatch, "_with_children", staticmethod(late))
+        watch._reopen([target.pid], 3, time.monotonic())
+        print(file=target.stdin, flush=True)
+        wait_for(target.stdout, "grew")
+        assert sum(watch.count().values()) >= (32 * MIB) // 4096
 
 
 @pytest.mark.parametrize("kind", ["populated", "locked", "moved"])

@@ -57,6 +57,7 @@ _WHOLE_PERIOD = 64
 _WHOLE_RING_BYTES = 1 << 20
 _FEW_FAULTS = 50  # of a turn: the stack of each is worth having
 _ASKED_EVENTS = 64
+_MOST_TRIES = 4  # to open the events of all threads while others begin
 _REOPENED_EVENTS = 1000  # more of them change their period in place
 _THIS_THREAD = 0
 # ax bx cx dx si di bp sp ip, r8 to r15; on aarch64 x0 to x30, sp and pc
@@ -361,14 +362,22 @@ class FaultWatch:
 
     def _reopen(self, pids: Sequence[int], period: int, now: float) -> None:
         before, self._changed, self._opened_after = (self._pids, self.wishes), now, self.births
-        # A child born since the rings were read has only inherited events, which end with those of its parent.
-        self._pids = (*pids, *descendants(set(pids), parents()))
         self.wishes = self.wishes._replace(on_exec=False, period=period, whole=self._whole(period))
-        try:
-            events = self._open_events()
-        except OSError:  # too many threads, or none is left
-            self._pids, self.wishes = before
-            return
+        # A child born since the rings were read has only inherited events, which end with those of its parent.
+        self._pids = self._with_children(pids)
+        for left in reversed(range(_MOST_TRIES)):
+            events: _Events = {}
+            try:
+                events = self._open_events()
+                self._pids = self._with_children(pids)
+                born = {*self._tids()} - {tid for tid, _, _ in events}
+            except OSError:  # too many threads, or none is left
+                _close_all(events)
+                self._pids, self.wishes = before
+                return
+            if not (born and left):
+                break
+            _close_all(events)  # it may have been born before the events of its parent were opened
         earlier, self._events = self._events, events
         self.periods[0].append((time.monotonic_ns(), period))
         # Faults are counted twice for a moment: better than that they are not counted if another program gets the
@@ -381,6 +390,10 @@ class FaultWatch:
             event.disable(one)
         self._counted = _counts(earlier, self._counted)
         _close_all(earlier)
+
+    @staticmethod
+    def _with_children(pids: Sequence[int]) -> tuple[int, ...]:
+        return (*pids, *descendants(set(pids), parents()))
 
     def _whole(self, period: int) -> bool:
         """Return whether every sample is to have a stack at this period."""
