@@ -75,7 +75,7 @@ def test_what_no_setting_gives_back_is_promised_of_none(program: Program, mode: 
     settings = [remedy for remedy in remedies if not remedy.is_call]
     assert all((remedy.predicted_bytes or 0) < 1 << 20 for remedy in settings)
     best = best_remedy(remedies)
-    # Where the kernel maps several small pages with one fault, the end of a heap has some that are not used yet.
+    # Where a fault may bring several pages (mTHP), the end of a heap may have some that are not used yet.
     gives_back = best is not None and best.is_call and (best.predicted_bytes or 0) > 256 << 10
     assert gives_back == (mode == "holes")
 
