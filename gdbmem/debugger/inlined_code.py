@@ -1188,10 +1188,6 @@ class _Reader:
                     break
         return found
 
-    def _are_pairs(self, begins: Counter[int], others: Counter[int]) -> bool:
-        """Return whether each of the *begins* that control passes comes with one of the *others*."""
-        return any(self._alternates(begins, others, False, first, is_even=True) for first in (False, True))
-
     def _are_passed(self, begins: AbstractSet[int]) -> bool:
         """Return whether control comes to an effect that the source has beside a call, and goes past that call."""
         places = read_places(
@@ -2124,21 +2120,29 @@ def undescribed_callers(
     """
     found = []
     can_vanish = all(code.witness is None for code in codes)  # it does nothing visible
+    lines: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for place, function in callers_of(name, {place for code in codes for place in code.lines}):
+        lines.setdefault((place[0], function), []).append(place)
+    for (file, function), calls in lines.items():
         with suppress(gdb.error):
-            for at in (one.pc for one in gdb.decode_line(function)[1] or () if one.pc is not None):
-                blocks = function_blocks(at)
-                its = next(
-                    (number for number, one in enumerate(blocks) if str(one.function) == function), None
-                )
-                is_here = its is not None and (
-                    can_vanish  # of what is inlined gdb knows the file of the call only
-                    if its < len(blocks) - 1
-                    else file_name(function_symtab(blocks[-1])) == place[0]
-                )
-                if is_here and not is_known(block_key(blocks[-1])) and not _calls_by_name(blocks[-1], name):
-                    found.append(place)
+            places = [one.pc for one in gdb.decode_line(function)[1] or () if one.pc is not None]
+            for block in _blocks_with(function, places, file, inlined=can_vanish):
+                if not is_known(block_key(block)) and not _calls_by_name(block, name):
+                    found += calls
+                    break
     return found
+
+
+def _blocks_with(function: str, places: Iterable[int], file: str, *, inlined: bool) -> Iterator[gdb.Block]:
+    """Yield the functions at *places* that have the code of this *function* of the *file*, their own or *inlined*."""
+    for blocks in map(function_blocks, places):
+        names = [str(one.function) for one in blocks]
+        if function not in names:
+            continue
+        is_own = names.index(function) == len(names) - 1
+        # Of what is inlined gdb knows the file of the call only.
+        if file_name(function_symtab(blocks[-1])) == file if is_own else inlined:
+            yield blocks[-1]
 
 
 def _calls_by_name(block: gdb.Block, name: FunctionName) -> bool:

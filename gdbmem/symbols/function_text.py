@@ -50,13 +50,21 @@ _COUNTS_UP = re.compile(r"\+\+|[^;=+]*(?:\+\+|\+=\s*1u?l{0,2}[\s)]*$)", re.I)
 _CALLS_MEMBER = re.compile(r"(?:\.|->)\s*\w+\s*\(")
 
 
-def code_lines(text: str) -> list[str]:
+class CodeLines(list[str]):
+    """The lines of a source, and what was looked for in them: hundreds of times for one function of a large file."""
+
+    def __init__(self, lines: Iterable[str]) -> None:
+        super().__init__(lines)
+        self.definitions: dict[str, Optional[FunctionText]] = {}
+
+
+def code_lines(text: str) -> CodeLines:
     """Return the lines of a source with spaces for comments and strings; what adds 1 atomically is written as ``++``.
 
     The columns stay as they are.
     """
     plain = _SKIPPED.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
-    return _ADDS_ONE.sub(_as_increment, plain).split("\n")
+    return CodeLines(_ADDS_ONE.sub(_as_increment, plain).split("\n"))
 
 
 def _as_increment(found: re.Match[str]) -> str:
@@ -209,13 +217,16 @@ def find_function(lines: Sequence[str], function: str, line: int) -> Optional[Fu
 
 def definition(lines: Sequence[str], function: str) -> Optional[FunctionText]:
     """Return the first body of the *function* among the *lines*; None if they have none."""
-    name, header = split_function(function).parts[-1], _header(name_pattern(function))
-    found = (
-        _function_on(lines, function, number)
-        for number, line in enumerate(lines, 1)
-        if name in line and header.match(line)
-    )
-    return next(filter(None, found), None)
+    known = lines.definitions if isinstance(lines, CodeLines) else {}
+    if function not in known:
+        name, header = split_function(function).parts[-1], _header(name_pattern(function))
+        found = (
+            _function_on(lines, function, number)
+            for number, line in enumerate(lines, 1)
+            if name in line and header.match(line)
+        )
+        known[function] = next(filter(None, found), None)
+    return known[function]
 
 
 def defined_on(lines: Sequence[str], function: str) -> list[int]:

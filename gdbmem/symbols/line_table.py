@@ -9,7 +9,7 @@ import struct
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple, Union
+from typing import NamedTuple, Optional, Union
 
 from gdbmem.linux.elf.objects import line_sections
 
@@ -43,25 +43,33 @@ def read_line_rows(path: str, address: int, loaded: int) -> list[LineRow]:
         status = Path(path).stat()
     except OSError:
         return []
-    return _read(path, address, loaded, (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns))
+    version = status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+    try:
+        unit = _unit_at(path, address, loaded, version)
+        return _rows(path, *unit, version) if unit is not None else []
+    except (ValueError, LookupError, struct.error):  # a stranger's file
+        return []
 
 
-@functools.lru_cache(maxsize=4)
-def _read(path: str, address: int, loaded: int, _version: tuple[int, ...]) -> list[LineRow]:
+@functools.lru_cache(maxsize=1 << 10)
+def _unit_at(
+    path: str, address: int, loaded: int, _version: tuple[int, ...]
+) -> Optional[tuple[int, int, int]]:
+    """Return where the line table of a unit begins and ends, and by how much its addresses are moved."""
     sections = line_sections(path, _MOST_BYTES)
     if sections is None:
-        return []
+        return None
     slide = loaded - int.from_bytes(sections[b"text"], "little")
     data = sections[b".debug_line"]
     starts = ((int.from_bytes(m[1], "little"), m.start()) for m in _SET_ADDRESS.finditer(data))
     _, at = max((one for one in starts if one[0] <= address - slide), default=(0, -1))
-    try:
-        for start, end in _programs(data):
-            if start <= at < end:
-                return list(_Program(sections, start, end, slide).rows())
-    except (ValueError, LookupError, struct.error):  # a stranger's file
-        pass
-    return []
+    return next(((start, end, slide) for start, end in _programs(data) if start <= at < end), None)
+
+
+@functools.lru_cache(maxsize=4)
+def _rows(path: str, start: int, end: int, slide: int, _version: tuple[int, ...]) -> list[LineRow]:
+    sections = line_sections(path, _MOST_BYTES)
+    return [] if sections is None else list(_Program(sections, start, end, slide).rows())
 
 
 def _programs(data: bytes) -> Iterator[tuple[int, int]]:
