@@ -271,8 +271,9 @@ def test_what_a_child_executes_is_explained_as_fully_as_the_program_itself() -> 
     child = max(recorded.totals.accounts, key=lambda one: one.grown_bytes)
     assert child.after_bytes is not None and child.grown_bytes > 32 * MIB
     causes = {part.kind: part.bytes for part in child.unseen}
-    assert causes["files"] > MIB and "inherited" not in causes
-    assert abs(causes["rest"]) < MIB, causes
+    assert causes["files"] > 4 * MIB and "inherited" not in causes
+    # Counted as before, all of the files would be in it; the samples of a short program have an error of their own.
+    assert abs(causes["rest"]) < 3 * MIB, causes
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="others are not told of faults in kernel mode")
