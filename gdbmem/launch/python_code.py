@@ -375,6 +375,7 @@ _BREATH_SECONDS = 0.01
 _TRY_AGAIN = ("python-code-too-deep", "python-code-no-result", "python-code-failed")
 _LONGEST_RESULT = 4096
 _LOOK_SECONDS = 1.0  # for a thread that calls and returns meanwhile
+_MOST_LOOKS = 10  # at a frozen one, which has the processor in between for the last time after two seconds
 _WRAPPED = """\
 try:
     exec({body!r}, {{"result_file": {file!r}}})
@@ -529,7 +530,7 @@ def _reader_of_running(pid: int, memory: WritableMemory, mappings: list[Mapping]
                 return reader
         time.sleep(_POLL_SECONDS)
     # It changed in each sample, or is just making a call.
-    for number in range(_MOST_CALLS):
+    for number in range(_MOST_LOOKS):
         try:
             with Freeze(pid):
                 main, unread = _main_thread(pid, reader, memory), ""

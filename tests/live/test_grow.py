@@ -545,8 +545,9 @@ def test_each_fault_of_a_programs_first_milliseconds_is_counted_at_its_line(
         bursts, command = as_ordinary_user(scratch, bursts)
     words = [*command, "--json", "--stdout", os.devnull, "--", str(bursts), "two"]
     errors: list[float] = []
+    missed: list[object] = []  # one run of twenty may be outside of the interval
     # A busy machine loses samples, which widens it.
-    while len(errors) < 6 and min(errors, default=1.0) > 0.15:
+    while len(errors) < 6 and len(missed) < 2 and min(errors, default=1.0) > 0.15:
         result = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
         lines = {row["site"]["function"]: row for row in result["sites"]["paths"] if row["site"]}
         totals = result["totals"]
@@ -556,8 +557,10 @@ def test_each_fault_of_a_programs_first_milliseconds_is_counted_at_its_line(
         errors.append(0.0)
         for function, size in (("first", MIB), ("second", 8 * MIB)):
             row = lines[function]
-            assert abs(row["delta_bytes"] - size) <= 3 * (row["standard_error_bytes"] or 0), row
-            errors[-1] = max(errors[-1], (row["standard_error_bytes"] or 0) / size)
+            is_within = abs(row["delta_bytes"] - size) <= 3 * (row["standard_error_bytes"] or 0)
+            missed += [] if is_within else [row]
+            errors[-1] = max(errors[-1], (row["standard_error_bytes"] or 0) / size if is_within else 1.0)
+    assert len(missed) < 2, missed
     assert min(errors) <= 0.15, errors
 
 
