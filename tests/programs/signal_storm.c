@@ -12,7 +12,7 @@ static char stack[1 << 16];
 
 __attribute__((noinline)) static void passed(int deeper)
 {
-    calls++;
+    __atomic_add_fetch(&calls, 1, __ATOMIC_RELAXED); /* the handler may come between a read and a write */
     if (deeper)
         passed(deeper - 1);
     __asm__ volatile("" ::: "memory");
